@@ -1,0 +1,112 @@
+"""What a rollout is asked for with and what it ends with: the `data` of its events. No I/O.
+
+A call's `data` is the callee's own request: a Responses request for a model, `ToolCall`, `SessionSeed` and
+`VerifyRequest` for resources, `RolloutRequest` for an agent.
+"""
+
+import msgspec
+
+
+class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`rollout.requested` and `agent.requested`: one attempt at one task."""
+
+    task: msgspec.Raw
+    """The task's line, materialized: `responses_create_params` exactly as the agent starts from, and its own fields."""
+    agent: str
+    """Name of the agent's instance."""
+    run_id: str = ""
+    task_index: int = 0
+    rollout_index: int = 0
+    """Index among the repeats of the task (the group)."""
+    attempt: int = 0
+    sessionless: tuple[str, ...] = ()
+    """Resources instances that keep no session, so that seeding them is no call."""
+    policy_version: int | None = None
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of all model calls of a rollout, as the engines count them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+
+class Timings(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds. `total_s` is from request to end; the callees' times add up over parallel calls."""
+
+    queue_s: float
+    """From the request until an agent worker took it."""
+    total_s: float
+    model_s: float = 0.0
+    tools_s: float = 0.0
+    verify_s: float = 0.0
+
+
+class RolloutStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What the agent worker counted on the way; part of every terminal event."""
+
+    usage: Usage
+    timings: Timings
+    turns: int = 0
+    tool_calls: int = 0
+    models: tuple[str, ...] = ()
+    """Model instances that were called."""
+    adoptions: int = 0
+
+
+class RolloutResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`rollout.completed`; also the reply to an agent called by an agent."""
+
+    response: msgspec.Raw
+    """The Responses object with all new items as its output."""
+    reward: float
+    """Finite. A rollout without a reward fails; a missing reward is never 0."""
+    extra: dict[str, msgspec.Raw] = {}
+    """What the verifier returned beside the reward: `reward_components` and its own fields."""
+    stats: RolloutStats | None = None
+
+
+class RolloutFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`rollout.failed` and `rollout.cancelled`: the error, never a reward."""
+
+    kind: str
+    message: str
+    details: dict[str, str] = {}
+    stats: RolloutStats | None = None
+
+
+class SessionSeed(msgspec.Struct, frozen=True, kw_only=True):
+    """`session.requested`: start this rollout's session from the task."""
+
+    task: msgspec.Raw
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """`tool.requested`: one function call as the model wrote it."""
+
+    name: str
+    arguments: str
+    """JSON text, not yet checked: a model may write anything."""
+    call_id: str
+
+
+class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """`tool.replied`: what the model gets to read."""
+
+    output: msgspec.Raw
+    """A JSON string, or a list of content parts."""
+
+
+class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`verify.requested`: score this response to this task."""
+
+    task: msgspec.Raw
+    response: msgspec.Raw
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`verify.replied`."""
+
+    reward: float
+    extra: dict[str, msgspec.Raw] = {}
