@@ -1,0 +1,49 @@
+# Two commands do everything on a fresh machine with Python 3.11 or newer: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: demo test check bench docs lock clean help
+
+help:  ## Says what there is to make
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | sort
+
+# The stamp is renewed when what is to be installed changes; a second call costs nothing.
+$(VENV)/.installed: pyproject.toml requirements.lock
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "JetGym needs Python 3.11 or newer; name one: make PYTHON=python3.12 …")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --upgrade >/dev/null
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.5"
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.lock
+	@touch $@
+
+demo: $(VENV)/.installed  ## Collects 24 rollouts of real tasks by a real LLM
+	@$(BIN)/jetgym run configs/demo.yaml $(ARGS)
+
+test: $(VENV)/.installed-dev  ## Runs all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed-dev  ## Lint, types, import rules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-dev  ## Runs the benchmarks
+	$(BIN)/python benchmarks/throughput.py $(ARGS)
+
+docs: $(VENV)/.installed-dev  ## Generates the schemas and the AsyncAPI document into docs/
+	$(BIN)/python scripts/generate_docs.py
+
+lock:  ## Renews the two lock files
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
+
+clean:  ## Removes what was installed and built, not results/
+	rm -rf $(VENV) .jetgym .mypy_cache .ruff_cache .pytest_cache .hypothesis

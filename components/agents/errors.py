@@ -1,0 +1,13 @@
+"""The errors that agents' authors meet beside `CallFailed`.
+
+AgentError
+└── AgentMisused      the agent reaches for something that its config does not name
+"""
+
+
+class AgentError(Exception):
+    """An agent's code or config is at fault."""
+
+
+class AgentMisused(AgentError):
+    """The agent uses a handle for which its config names no instance."""

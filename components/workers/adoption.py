@@ -1,0 +1,139 @@
+"""Adoption: a worker carries on a rollout that another one began, from the rollout's history.
+
+Reads the log, records `rollout.adopted` with the next epoch (the first writer has it), listens to the replies that
+are still on their way to the workers before, reads the log once more, and re-executes the agent's code. Called by
+the agent worker for redelivered rollouts and when it finds that another worker wrote one of its calls.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bus import Conflict, Recorded
+from components.durable import Call, history_of, reexecute
+from components.workers.rollout import Rollout
+from components.workers.tally import Tally
+from contracts.events import Event
+from contracts.ids import ROOT_CALL
+
+if TYPE_CHECKING:
+    from components.workers.agent import AgentWorker
+
+
+class Lost(Exception):  # noqa: N818 - not an error: another worker has the rollout
+    """This rollout is not this worker's any more; `finished` if it already ended."""
+
+    def __init__(self, reason: str, *, finished: bool) -> None:
+        self.finished = finished
+        super().__init__(reason)
+
+
+class _Adopted(msgspec.Struct):
+    epoch: int
+    worker: str
+
+
+async def adopt(worker: "AgentWorker", rollout: Rollout) -> list[Call]:
+    """Re-executes the rollout from its history; returns the calls that it makes beyond it. Raises `Lost`."""
+    recorded = await worker.bus.history(rollout.id)
+    _refuse_if_ended(rollout, recorded)
+    await _claim(worker, rollout, recorded)
+    if worker.replies is not None:
+        for before in _workers_before(worker, rollout, recorded):
+            await worker.replies.subscribe_also(before)
+    recorded = await worker.bus.history(rollout.id)
+    _refuse_if_ended(rollout, recorded)
+
+    events = [(entry, await worker.bus.fetch_data(entry.event)) for entry in recorded if mine(rollout, entry.event)]
+    rollout.tally = Tally(rollout.taken)
+    rollout.tally.adoptions = rollout.epoch
+    if rollout.execution is not None:
+        rollout.execution.close()
+    rollout.execution = execution = worker.execution_of(rollout)
+    calls = reexecute(execution, history_of([entry for entry, _ in events], [data for _, data in events]))
+    for entry, data in events:
+        if not entry.event.type.endswith(".requested"):
+            rollout.tally.add(entry.event, data)
+            rollout.seq, rollout.causation = entry.seq, entry.event.id
+    for entry, data in events:
+        if entry.event.type == "timer.requested" and entry.event.callkey in execution.outstanding:
+            due = entry.event.time + timedelta(seconds=msgspec.json.decode(data)["delay"])
+            worker.arm(entry.event, (due - datetime.now(UTC)).total_seconds())
+    _mark_foreign(worker, rollout, recorded)
+    return calls
+
+
+async def unheard(worker: "AgentWorker", rollout: Rollout) -> list[tuple[Recorded, bytes]]:
+    """Replies in the log that the execution has not been given, in log order: several subjects, one order."""
+    recorded = await worker.bus.history(rollout.id)
+    _mark_foreign(worker, rollout, recorded)
+    return [
+        (entry, await worker.bus.fetch_data(entry.event))
+        for entry in recorded
+        if entry.seq > rollout.seq and mine(rollout, entry.event) and not entry.event.type.endswith(".requested")
+    ]
+
+
+def mine(rollout: Rollout, event: Event) -> bool:
+    """Whether an event is a call, or a reply, of this very execution: not of its parent or of a nested one."""
+    key = event.callkey
+    return (
+        event.subject != rollout.event.subject
+        and key.startswith(rollout.prefix)
+        and "--" not in key[len(rollout.prefix) :]
+        and key != ROOT_CALL
+        and event.type.endswith((".requested", ".replied", ".failed"))
+    )
+
+
+def _refuse_if_ended(rollout: Rollout, recorded: list[Recorded]) -> None:
+    if any(entry.subject == rollout.event.replyto for entry in recorded):
+        raise Lost("it has already ended", finished=True)
+
+
+async def _claim(worker: "AgentWorker", rollout: Rollout, recorded: list[Recorded]) -> None:
+    prefix = rollout.prefix
+    adopted = [
+        msgspec.json.decode(entry.event.data, type=_Adopted)
+        for entry in recorded
+        if entry.event.type == "rollout.adopted" and entry.event.callkey == rollout.event.callkey
+    ]
+    latest = max(adopted, key=lambda entry: entry.epoch, default=_Adopted(0, ""))
+    if latest.epoch > rollout.epoch and rollout.execution is not None and latest.worker != worker.worker:
+        raise Lost(f"{latest.worker} adopted it as epoch {latest.epoch}", finished=False)
+    epoch = latest.epoch + 1
+    subject = worker.bus.subjects.rollout("adopted", rollout.request.run_id, rollout.id, f"{prefix}{epoch}")
+    event = worker.bus.event(
+        type="rollout.adopted",
+        subject=subject,
+        data=msgspec.json.encode(_Adopted(epoch, worker.worker)),
+        rolloutid=rollout.id,
+        callkey=rollout.event.callkey,
+        causationid=rollout.event.id,
+        traceparent=rollout.event.traceparent,
+    )
+    try:
+        await worker.bus.publish(event)
+    except Conflict as conflict:
+        raise Lost(f"{conflict.stored.event.source} adopted it as epoch {epoch}", finished=False) from conflict
+    rollout.epoch = epoch
+
+
+def _workers_before(worker: "AgentWorker", rollout: Rollout, recorded: list[Recorded]) -> set[str]:
+    return {entry.event.replyto.split(".")[3] for entry in _outstanding(rollout, recorded)} - {worker.worker}
+
+
+def _mark_foreign(worker: "AgentWorker", rollout: Rollout, recorded: list[Recorded]) -> None:
+    rollout.foreign = bool(_workers_before(worker, rollout, recorded))
+
+
+def _outstanding(rollout: Rollout, recorded: list[Recorded]) -> list[Recorded]:
+    answered = {entry.subject for entry in recorded}
+    return [
+        entry
+        for entry in recorded
+        if entry.event.type.endswith(".requested")
+        and mine(rollout, entry.event)
+        and entry.event.replyto not in answered
+    ]

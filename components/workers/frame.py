@@ -1,0 +1,164 @@
+"""The frame of every worker process: load the component, connect, serve, report health, drain.
+
+One frame for the three kinds. It owns the process's signals and log; what is served is in `agent`, `model` and
+`resources`.
+"""
+
+import asyncio
+import os
+import platform
+import resource
+import signal
+import socket
+import sys
+from collections import deque
+from importlib.metadata import PackageNotFoundError, version
+from secrets import token_hex
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from bus import Bus, LogConfig
+from components.agents.base import Agent
+from components.loading import add_roots, digest, load
+from components.models.base import Model
+from components.resources.base import Resources
+from components.workers import logs
+from components.workers.agent import AgentWorker
+from components.workers.model import ModelWorker
+from components.workers.resources import ResourcesWorker
+from components.workers.spec import WorkerSpec
+from contracts.deployments import WorkerStarted
+
+DRAIN_S = 10.0
+"""Seconds that a polite stop waits for what is in progress."""
+HEALTH_S = 10.0
+"""Seconds between two health lines in the log."""
+_LAG_EVERY_S = 0.1
+
+
+class Server(Protocol):
+    """What the frame runs: one of the three kinds of worker."""
+
+    @property
+    def in_progress(self) -> int:
+        """How much the worker holds."""
+
+    async def start(self) -> None:
+        """Makes the component ready to serve."""
+
+    async def serve(self) -> None:
+        """Serves until `drain`."""
+
+    async def drain(self, seconds: float) -> None:
+        """Stops taking, finishes or gives back what is held."""
+
+
+class Frame:
+    """One worker process from start to exit code."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.worker = f"{spec.instance}-{spec.worker_index}-{token_hex(3)}"
+        logs.configure(self.worker, spec.kind, spec.instance)
+        self._log = structlog.get_logger()
+        self._stop = asyncio.Event()
+        self._lags: deque[float] = deque(maxlen=int(60 / _LAG_EVERY_S))
+
+    async def run(self) -> int:
+        """Serves until told to stop; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        spec = self.spec
+        add_roots(spec.roots)
+        bus = await Bus.connect(
+            spec.url,
+            LogConfig.model_validate(spec.log),
+            name=self.worker,
+            writer=f"{spec.kind}/{spec.instance}/{self.worker}",
+            slots=spec.slots_of,
+        )
+        try:
+            server = await self._server(bus)
+            await self._introduce(bus)
+            await self._serve(server)
+        finally:
+            await bus.close()
+        return 0
+
+    async def _server(self, bus: Bus) -> Server:
+        spec = self.spec
+        component = load(spec.kind, spec.implementation)
+        if issubclass(component, Agent):
+            config = component.config_class().model_validate(spec.config)
+            server: Server = AgentWorker(bus, self.worker, component, config, spec)
+        elif issubclass(component, Model):
+            server = ModelWorker(bus, component(component.config_class().model_validate(spec.config)), spec)
+        elif issubclass(component, Resources):
+            server = ResourcesWorker(bus, component(component.config_class().model_validate(spec.config)), spec)
+        else:
+            raise TypeError(f"{component} is no component")
+        await server.start()
+        return server
+
+    async def _introduce(self, bus: Bus) -> None:
+        """Says in the log what runs here."""
+        spec = self.spec
+        component = load(spec.kind, spec.implementation)
+        started = WorkerStarted(
+            worker=self.worker,
+            kind=spec.kind,
+            instance=spec.instance,
+            implementation=spec.implementation,
+            version=str(getattr(component, "version", "")),
+            digest=digest(spec.kind, spec.implementation),
+            python=".".join(platform.python_version_tuple()[:2]),
+            jetgym=jetgym_version(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
+        subject = bus.subjects.deployment("worker", self.worker)
+        await bus.publish(bus.event(type="deployment.worker", subject=subject, data=msgspec.json.encode(started)))
+
+    async def _serve(self, server: Server) -> None:
+        serving = asyncio.create_task(server.serve())
+        watches = [asyncio.create_task(self._watch_lag()), asyncio.create_task(self._report(server))]
+        stopping = asyncio.create_task(self._stop.wait())
+        sys.stdout.write(msgspec.json.encode({"ready": True, "worker": self.worker}).decode() + "\n")
+        sys.stdout.flush()
+        self._log.info("worker.ready")
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        self._log.info("worker.draining", in_progress=server.in_progress)
+        await server.drain(DRAIN_S)
+        for task in (*watches, stopping):
+            task.cancel()
+        await serving
+        self._log.info("worker.stopped")
+
+    async def _watch_lag(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            before = loop.time()
+            await asyncio.sleep(_LAG_EVERY_S)
+            self._lags.append(loop.time() - before - _LAG_EVERY_S)
+
+    async def _report(self, server: Server) -> None:
+        while True:
+            await asyncio.sleep(HEALTH_S)
+            lags = sorted(self._lags)
+            self._log.info(
+                "worker.health",
+                in_progress=server.in_progress,
+                loop_lag_p99_ms=round(1000 * lags[int(len(lags) * 0.99)], 1) if lags else 0.0,
+                peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            )
+
+
+def jetgym_version() -> str:
+    """The installed version of JetGym."""
+    try:
+        return version("jetgym")
+    except PackageNotFoundError:
+        return "0"

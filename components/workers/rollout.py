@@ -1,0 +1,72 @@
+"""One rollout in an agent worker: its request, its execution, its counts, and what it waits for.
+
+State only; `components.workers.agent` moves it. Kept small: a worker holds tens of thousands.
+"""
+
+import time
+from collections import deque
+from datetime import datetime
+
+from bus import Delivery, Recorded
+from components.durable import Execution
+from components.workers.tally import Tally
+from contracts.events import Event
+from contracts.ids import ROOT_CALL
+from contracts.rollouts import RolloutRequest, RolloutResult
+
+
+class Rollout:
+    """A rollout, or a nested one (an agent called by an agent), that this worker serves."""
+
+    __slots__ = (
+        "causation",
+        "delivery",
+        "ended",
+        "epoch",
+        "execution",
+        "foreign",
+        "pending",
+        "prefix",
+        "request",
+        "sending",
+        "seq",
+        "started",
+        "taken",
+        "tally",
+    )
+
+    def __init__(self, delivery: Delivery, request: RolloutRequest, taken: datetime) -> None:
+        self.delivery = delivery
+        self.request = request
+        self.taken = taken
+        self.tally = Tally(taken)
+        self.prefix = "" if delivery.event.callkey == ROOT_CALL else f"{delivery.event.callkey}--"
+        self.execution: Execution[RolloutResult] | None = None
+        self.causation = delivery.event.id
+        self.pending: deque[Recorded] | None = None
+        """Replies that wait for one before them whose data is being fetched."""
+        self.sending = 0
+        """Calls whose publish has not been acknowledged."""
+        self.seq = 0
+        """Sequence of the latest reply that was given to the execution."""
+        self.epoch = 0
+        self.foreign = False
+        """Some outstanding reply goes to the subject of a worker before this one."""
+        self.ended = False
+        """The terminal event is being written, or the rollout was lost to another worker."""
+        self.started = time.monotonic()
+
+    @property
+    def event(self) -> Event:
+        """The request event."""
+        return self.delivery.event
+
+    @property
+    def id(self) -> str:
+        """The rollout ID."""
+        return self.delivery.event.rolloutid
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Under which the worker finds it for a reply."""
+        return self.delivery.event.rolloutid, self.prefix

@@ -1,0 +1,70 @@
+"""Counts what a rollout used, from the replies that pass by: tokens, turns, tool calls, seconds.
+
+Pure; the agent worker feeds it every reply, recorded or live, so that an adopted rollout counts as if it had never
+moved.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from contracts.events import Event
+from contracts.rollouts import RolloutStats, Timings, Usage
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+
+class _Reply(msgspec.Struct):
+    usage: _Usage | None = None
+
+
+_REPLY = msgspec.json.Decoder(_Reply)
+
+
+class Tally:
+    """The running counts of one rollout."""
+
+    __slots__ = ("_input", "_models", "_output", "_seconds", "_started", "_tools", "_total", "_turns", "adoptions")
+
+    def __init__(self, started: datetime) -> None:
+        self._started = started
+        self._seconds = {"model": 0.0, "tool": 0.0, "verify": 0.0}
+        self._input = self._output = self._total = self._turns = self._tools = 0
+        self._models: dict[str, None] = {}
+        self.adoptions = 0
+
+    def add(self, reply: Event, data: bytes) -> None:
+        """Counts one reply."""
+        call, _, outcome = reply.type.partition(".")
+        if call in self._seconds:
+            self._seconds[call] += reply.elapsed
+        if call == "tool":
+            self._tools += 1
+        elif call == "model" and outcome == "replied":
+            self._turns += 1
+            self._models[reply.source.split("/")[1]] = None
+            if (usage := _REPLY.decode(data).usage) is not None:
+                self._input += usage.input_tokens
+                self._output += usage.output_tokens
+                self._total += usage.total_tokens
+
+    def stats(self, requested: datetime, now: datetime) -> RolloutStats:
+        """The counts so far; `requested` is the time of the rollout's request."""
+        return RolloutStats(
+            usage=Usage(input_tokens=self._input, output_tokens=self._output, total_tokens=self._total),
+            timings=Timings(
+                queue_s=round((self._started - requested).total_seconds(), 6),
+                total_s=round((now - requested).total_seconds(), 6),
+                model_s=round(self._seconds["model"], 6),
+                tools_s=round(self._seconds["tool"], 6),
+                verify_s=round(self._seconds["verify"], 6),
+            ),
+            turns=self._turns,
+            tool_calls=self._tools,
+            models=tuple(self._models),
+            adoptions=self.adoptions,
+        )

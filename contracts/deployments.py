@@ -1,0 +1,65 @@
+"""What a deployment says of itself: the `data` of the `deployment.*` events, and the description of a component. No I/O.
+
+The orchestrator describes each configured instance before anything starts; the description travels in the log, so
+that a trainer on another machine knows the tools and the references without having the component's code.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from contracts.events import Kind
+
+
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance named by another instance's config."""
+
+    path: str
+    """Where it stands in the config, like `model` or `judges.0`."""
+    kind: Kind
+    name: str
+
+
+class ConfigProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault of a component's config."""
+
+    path: str
+    message: str
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a component instance is, found by loading its code and validating its config."""
+
+    kind: Kind
+    implementation: str
+    config: dict[str, Any] = {}
+    """Validated, defaults filled in, secrets masked."""
+    keys: tuple[str, ...] = ()
+    """All keys that this config takes, to name the nearest right one."""
+    references: tuple[Reference, ...] = ()
+    tools: tuple[dict[str, Any], ...] = ()
+    """Resources: the function tools that it serves, as Responses tools."""
+    stateful: bool = False
+    """Resources: keeps a session, so that it must be seeded."""
+    replay: Literal["execute", "recording"] = "execute"
+    """Agents: whether its trajectories can be re-executed or only read."""
+    version: str = ""
+    digest: str = ""
+    """SHA-256 over the Python files of the component's folder."""
+    problems: tuple[ConfigProblem, ...] = ()
+
+
+class WorkerStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """`deployment.worker`: facts that let a replay tell "the code changed" from "the code is not deterministic"."""
+
+    worker: str
+    kind: Kind
+    instance: str
+    implementation: str
+    version: str
+    digest: str
+    python: str
+    """Minor version, like `3.11`."""
+    jetgym: str
+    host: str
+    pid: int

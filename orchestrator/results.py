@@ -1,0 +1,104 @@
+"""The result files of a run: how an ended rollout becomes one line of `rollouts.jsonl` or `failures.jsonl`.
+
+A line is a function of the rollout's request and its terminal event, and lines stand in the order of the terminal
+events in the log; so the files can be rebuilt from the log, equal line for line. Used by `collect` and `rebuild`.
+"""
+
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import msgspec
+
+from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, RolloutStats
+
+ROLLOUTS = "rollouts.jsonl"
+FAILURES = "failures.jsonl"
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_RESULT = msgspec.json.Decoder(RolloutResult)
+_FAILURE = msgspec.json.Decoder(RolloutFailure)
+_ENCODER = msgspec.json.Encoder()
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """An ended rollout, as the files and the metrics take it."""
+
+    rollout_id: str
+    agent: str
+    task_index: int
+    rollout_index: int
+    line: bytes
+    """The result line, without its newline."""
+    reward: float | None
+    """None where it failed: a failure is never a reward."""
+    error: str | None
+    stats: RolloutStats | None
+
+
+def outcome(rollout_id: str, request: RolloutRequest, what: str, data: bytes) -> Outcome:
+    """The outcome of a rollout, from its request and the type and data of its terminal event."""
+    line: dict[str, Any] = dict(_FIELDS.decode(request.task))
+    reward, error = None, None
+    if what == "rollout.completed":
+        result = _RESULT.decode(data)
+        stats, reward = result.stats, float(result.reward)
+        line |= result.extra
+        line["response"] = result.response
+        line["reward"] = reward
+    else:
+        failed = _FAILURE.decode(data)
+        stats, error = failed.stats, failed.kind
+        line.pop("reward", None)
+        line["error"] = {"kind": failed.kind, "message": failed.message, "details": failed.details}
+        line["outcome"] = what.partition(".")[2]
+    line["rollout_id"] = rollout_id
+    line["run_id"] = request.run_id
+    line["task_index"] = request.task_index
+    line["rollout_index"] = request.rollout_index
+    line["attempt"] = request.attempt
+    line["agent"] = request.agent
+    if stats is not None:
+        line["models"] = stats.models
+        line["usage"] = stats.usage
+        line["turns"] = stats.turns
+        line["tool_calls"] = stats.tool_calls
+        line["timings"] = stats.timings
+    return Outcome(
+        rollout_id=rollout_id,
+        agent=request.agent,
+        task_index=request.task_index,
+        rollout_index=request.rollout_index,
+        line=_ENCODER.encode(line),
+        reward=reward,
+        error=error,
+        stats=stats,
+    )
+
+
+class ResultFiles:
+    """The two files of a run, written from the start of the run on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[bool, IO[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._files = {True: (self._folder / ROLLOUTS).open("wb"), False: (self._folder / FAILURES).open("wb")}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def add(self, ended: Outcome) -> None:
+        """Appends one line."""
+        self._files[ended.reward is not None].write(ended.line + b"\n")
+
+    def flush(self) -> None:
+        """Hands what was written to the operating system, so that a reader sees whole lines."""
+        for file in self._files.values():
+            file.flush()
