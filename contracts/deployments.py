@@ -63,3 +63,14 @@ class WorkerStarted(msgspec.Struct, frozen=True, kw_only=True):
     jetgym: str
     host: str
     pid: int
+
+
+class ResolvedDeployment(msgspec.Struct, frozen=True, kw_only=True):
+    """`deployment.resolved`: what a deployment consists of, for whoever has only the log."""
+
+    config: dict[str, Any]
+    """As resolved, defaults filled in, without secrets."""
+    descriptions: dict[str, Description]
+    """By instance name."""
+    log: dict[str, Any]
+    """The log's config: namespace, partitions, limits."""

@@ -1,0 +1,90 @@
+"""The errors of the orchestrator, drawn here and raised by every module of the package.
+
+OrchestratorError
+├── UsageError         the command line asks for something that cannot be done as asked
+├── ConfigError        the configuration is wrong; `problems` has all of them
+├── InputError         a file of tasks is wrong; `problems` has the first of them
+├── ShadowedPackage    another package stands before one of ours
+└── LaunchError        a part of the deployment could not be started or kept running
+    ├── VenvError      a component's venv could not be built
+    └── WorkerDied     a worker ended before it served, repeatedly
+
+The command line prints the message and exits with code 2; a message says what, where, and the next step.
+"""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+__all__ = [
+    "ConfigError",
+    "InputError",
+    "LaunchError",
+    "OrchestratorError",
+    "Problem",
+    "ShadowedPackage",
+    "UsageError",
+    "VenvError",
+    "WorkerDied",
+    "nearest",
+]
+
+
+class OrchestratorError(Exception):
+    """What was asked for cannot be done."""
+
+
+class UsageError(OrchestratorError):
+    """The arguments contradict each other or what is on disk."""
+
+
+class Problem(NamedTuple):
+    """One fault in something that a user wrote."""
+
+    where: str
+    """A file, or `file:line`; empty when it is not known."""
+    path: str
+    """Where in it: `policy.models.chat_model.base_url`, `responses_create_params.input`."""
+    message: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in self if part)
+
+
+class ConfigError(OrchestratorError):
+    """The configuration is wrong: one line a problem."""
+
+    def __init__(self, problems: Sequence[Problem] | str) -> None:
+        self.problems = (Problem("", "", problems),) if isinstance(problems, str) else tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class InputError(OrchestratorError):
+    """A file holds lines that are no tasks; `total` counts them, `problems` are the first ones."""
+
+    def __init__(self, message: str, *, problems: Sequence[Problem], total: int) -> None:
+        self.problems, self.total = tuple(problems), total
+        super().__init__(message)
+
+
+class ShadowedPackage(OrchestratorError):
+    """A file or package of the same name is imported instead of JetGym's own."""
+
+
+class LaunchError(OrchestratorError):
+    """A part of the deployment does not run."""
+
+
+class VenvError(LaunchError):
+    """A venv could not be built; the message ends with what the installer said."""
+
+
+class WorkerDied(LaunchError):
+    """A worker cannot be kept alive; the message ends with the tail of its log."""
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """How a message goes on after an unknown name: the nearest right one, or all of them."""
+    if found := get_close_matches(name, known, n=1):
+        return f"did you mean {found[0]!r}?"
+    return f"there are: {', '.join(sorted(known))}" if known else "there is none"

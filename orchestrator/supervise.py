@@ -1,0 +1,221 @@
+"""How are local workers kept running?
+
+Starts the worker processes of a deployment, waits until each serves, copies what they print into log files without
+secrets, starts again the ones that die, and ends all of them in the end: SIGTERM, a deadline, then SIGKILL. Called by
+`launch`. It kills nothing but its own children, and knows nothing of what they do.
+"""
+
+import asyncio
+import json
+import os
+import random
+import signal
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from orchestrator.errors import WorkerDied
+from orchestrator.redaction import Redactor
+from orchestrator.settings import LaunchSettings
+
+BACKOFF_S = 0.25
+"""Wait before a first restart; doubles with each further one, with jitter, up to `MAX_BACKOFF_S`."""
+MAX_BACKOFF_S = 30.0
+STEADY_S = 60.0
+"""A worker that has served so long counts as healthy again."""
+_CHUNK = 65_536
+_TAIL_LINES = 15
+
+
+class WorkerCommand(NamedTuple):
+    """One worker process to keep running."""
+
+    name: str
+    """`<instance>-<index>`: names its log file."""
+    argv: Sequence[str]
+    spec: bytes
+    """What it reads on standard input; holds secrets."""
+
+
+class Supervisor:
+    """The local workers of one deployment."""
+
+    def __init__(self, settings: LaunchSettings, logs: Path, redactor: Redactor, report: Callable[[str], None]) -> None:
+        self._settings, self._logs, self._redactor, self._report = settings, logs, redactor, report
+        self._workers: list[_Worker] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process IDs of the workers that run now."""
+        return {worker.name: worker.pid for worker in self._workers if worker.pid is not None}
+
+    async def start(self, commands: Sequence[WorkerCommand]) -> None:
+        """Starts all workers at once and returns when each of them serves; raises `WorkerDied`."""
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._workers = [_Worker(c, self._settings, self._logs, self._redactor, self._report) for c in commands]
+        for worker in self._workers:
+            task = asyncio.create_task(worker.keep(), name=worker.name)
+            task.add_done_callback(self._ended)
+            self._tasks.append(task)
+        serving = asyncio.gather(*(worker.ready.wait() for worker in self._workers))
+        watching = asyncio.create_task(self.watch())
+        try:
+            await asyncio.wait({serving, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                watching.result()
+        finally:
+            serving.cancel()
+            watching.cancel()
+
+    async def watch(self) -> None:
+        """Returns never; raises `WorkerDied` when a worker cannot be kept alive."""
+        await asyncio.shield(self._failed)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def stop(self) -> None:
+        """Ends all workers: politely, and by force after the drain deadline."""
+        for worker in self._workers:
+            worker.terminate()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=self._settings.drain_s)
+            if late:
+                self._report(f"{len(late)} workers did not end within {self._settings.drain_s:g} s; killing them")
+            for worker in self._workers:
+                worker.kill()
+            await asyncio.wait(self._tasks)
+        if not self._failed.cancel():
+            self._failed.exception()  # whoever had to know was told by `watch`
+
+
+class _Worker:
+    """Keeps one worker process running."""
+
+    def __init__(
+        self,
+        command: WorkerCommand,
+        settings: LaunchSettings,
+        logs: Path,
+        redactor: Redactor,
+        report: Callable[[str], None],
+    ) -> None:
+        self.name = command.name
+        self.ready = asyncio.Event()
+        self._command, self._settings, self._redactor, self._report = command, settings, redactor, report
+        self._log = logs / f"{command.name}.log"
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    def terminate(self) -> None:
+        self._stopping.set()
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends the process and what it started."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if (pid := self.pid) is not None:
+            with suppress(ProcessLookupError):
+                (os.killpg if number is signal.SIGKILL else os.kill)(pid, number)
+
+    async def keep(self) -> None:
+        """Runs the process again and again until `terminate`; raises `WorkerDied` when it does not come up."""
+        loop = asyncio.get_running_loop()
+        failed_starts = restarts = 0
+        while not self._stopping.is_set():
+            started = loop.time()
+            reason = await self._run_once()
+            if self._stopping.is_set():
+                return
+            if self.ready.is_set():
+                failed_starts = 0
+            else:
+                failed_starts += 1
+                if failed_starts >= self._settings.failed_starts:
+                    raise WorkerDied(self._last_words(reason, failed_starts))
+            restarts = 0 if loop.time() - started > STEADY_S else restarts + 1
+            delay = min(BACKOFF_S * 2 ** (restarts - 1), MAX_BACKOFF_S) * random.uniform(0.5, 1.0)  # noqa: S311
+            self._report(f"{self.name} {reason}; starting it again in {delay:.1f} s ({self._log})")
+            self.ready.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), delay)
+
+    async def _run_once(self) -> str:
+        """One life of the process; returns how it ended."""
+        self._tail.clear()
+        self._process = process = await asyncio.create_subprocess_exec(
+            *self._command.argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        deadline = asyncio.get_running_loop().call_later(self._settings.start_deadline_s, self.kill)
+        with self._log.open("ab", buffering=0) as log:
+            copying = [
+                asyncio.create_task(self._copy(process.stdout, log, deadline)),
+                asyncio.create_task(self._copy(process.stderr, log, None)),
+            ]
+            try:
+                with suppress(BrokenPipeError, ConnectionResetError):  # it died at once: its log says why
+                    process.stdin.write(self._command.spec)
+                    await process.stdin.drain()
+                process.stdin.close()
+                code = await process.wait()
+                await asyncio.wait(copying, timeout=1.0)  # a grandchild may hold the pipes open
+            finally:
+                deadline.cancel()
+                for task in copying:
+                    task.cancel()
+                self.kill()
+                await process.wait()
+        if not self.ready.is_set() and deadline.when() <= asyncio.get_running_loop().time():
+            return f"did not serve within {self._settings.start_deadline_s:g} s"
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    async def _copy(self, stream: asyncio.StreamReader, log: IO[bytes], deadline: asyncio.TimerHandle | None) -> None:
+        """Copies whole lines into the log; with a `deadline`, the stream is the one that says that it serves."""
+        rest = b""
+        while chunk := await stream.read(_CHUNK):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                if deadline is not None and not self.ready.is_set() and _says_ready(line):
+                    deadline.cancel()
+                    self.ready.set()
+                else:
+                    self._write(line, log)
+        if rest:
+            self._write(rest, log)
+
+    def _write(self, line: bytes, log: IO[bytes]) -> None:
+        text = self._redactor.text(line.decode(errors="replace"))
+        self._tail.append(text)
+        log.write(text.encode() + b"\n")
+
+    def _last_words(self, reason: str, times: int) -> str:
+        tail = "\n".join(f"  {line}" for line in self._tail) or "  (it said nothing)"
+        often = "" if times == 1 else f", {times} times in a row"
+        return f"worker {self.name} {reason} before it served{often}. Its log {self._log} ends with:\n{tail}"
+
+
+def _says_ready(line: bytes) -> bool:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(said, dict) and said.get("ready") is True

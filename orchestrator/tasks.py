@@ -1,0 +1,242 @@
+"""Which tasks does a run have, and how exactly will each be sent?
+
+Reads files of task lines, checks every line before anything starts, and makes from them what is sent: the tools of
+the agent's resources are put into tasks that name none, each task is repeated, everything is numbered. Called by the
+`run` and `datasets` commands. It never talks to the log.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+from pydantic import ValidationError
+
+from components.config import DatasetConfig
+from components.loading import INSTALLED
+from contracts.deployments import Description
+from contracts.responses import ResponseCreateParams
+from orchestrator.config import Config
+from orchestrator.describing import Descriptions
+from orchestrator.errors import InputError, Problem, UsageError, nearest
+
+SHOWN: Final = 20
+"""So many bad lines are told one by one; the others are counted."""
+
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ENCODER: Final = msgspec.json.Encoder()
+_PARAMS: Final = "responses_create_params"
+
+
+class _AgentRef(msgspec.Struct):
+    name: str
+
+
+class TaskLine(NamedTuple):
+    """One good line of a file of tasks."""
+
+    number: int
+    fields: dict[str, msgspec.Raw]
+    params: dict[str, msgspec.Raw]
+    """The fields of `responses_create_params`."""
+
+
+class Dataset(NamedTuple):
+    """A file of tasks, and for whom it is."""
+
+    path: Path
+    agent: str | None
+    """None: each line names its agent."""
+    repeats: int
+
+
+class MaterializedTask(msgspec.Struct, frozen=True, kw_only=True):
+    """One rollout to ask for."""
+
+    agent: str
+    """Name of the instance."""
+    task_index: int
+    rollout_index: int
+    """Among the repeats of the task."""
+    line: bytes
+    """The task exactly as it is sent; the repeats share it."""
+    sessionless: tuple[str, ...] = ()
+    """Resources instances of the deployment that keep no session."""
+
+
+class Materialized(NamedTuple):
+    """The rollouts of a run."""
+
+    tasks: list[MaterializedTask]
+    skipped: int
+    """Bad lines that were left out."""
+
+
+def read_tasks(path: Path) -> Iterator[TaskLine | Problem]:
+    """The lines of a file of tasks one by one, checked; empty lines are passed over. Raises `UsageError`."""
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if number == 1:
+                    line = line.removeprefix(b"\xef\xbb\xbf")  # noqa: PLW2901 - a byte order mark is no JSON
+                if line.strip():
+                    yield _read(path, number, line)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def datasets_of(config: Config, descriptions: Descriptions) -> list[Dataset]:
+    """The files of the run: the `input` of the settings, else the agents' datasets. Raises `UsageError`."""
+    settings = config.settings
+    agents = {name: d for name, d in descriptions.items() if d.kind == "agents"}
+    if settings.agent is not None and settings.agent not in agents:
+        raise UsageError(f"there is no agent {settings.agent!r}; {nearest(settings.agent, list(agents))}")
+    if settings.input is not None:
+        only = next(iter(agents)) if len(agents) == 1 else None
+        return [Dataset(_find(settings.input, config), settings.agent or only, settings.repeats or 1)]
+    found = [
+        Dataset(_find(dataset.path, config), name, settings.repeats or dataset.repeats)
+        for name, description in agents.items()
+        if settings.agent in (None, name)
+        for dataset in (DatasetConfig.model_validate(entry) for entry in description.config["datasets"])
+    ]
+    if not found:
+        whose = f"agent {settings.agent!r} has" if settings.agent else "no agent of this config has"
+        raise UsageError(f"{whose} datasets: name a file of tasks with --input")
+    return found
+
+
+def materialize(config: Config, descriptions: Descriptions) -> Materialized:
+    """Reads all tasks of the run. Raises `InputError` for bad lines, unless they are to be skipped, or `UsageError`."""
+    settings = config.settings
+    sessionless = tuple(n for n, d in descriptions.items() if d.kind == "resources" and not d.stateful)
+    tools = {n: _tools_for(d, descriptions) for n, d in descriptions.items() if d.kind == "agents"}
+    tasks: list[MaterializedTask] = []
+    problems: list[Problem] = []
+    bad = task_index = 0
+    for dataset in datasets_of(config, descriptions):
+        good = 0
+        for line in read_tasks(dataset.path):
+            agent = line if isinstance(line, Problem) else _agent(dataset, line, list(tools))
+            if isinstance(line, Problem) or isinstance(agent, Problem):
+                assert isinstance(agent, Problem)
+                bad += 1
+                problems += [agent] if bad <= SHOWN else []
+                continue
+            sent = _sent(line, tools[agent])
+            tasks += [
+                MaterializedTask(
+                    agent=agent, task_index=task_index, rollout_index=index, line=sent, sessionless=sessionless
+                )
+                for index in range(dataset.repeats)
+            ]
+            task_index += 1
+            good += 1
+            if good == settings.limit:
+                break
+    if bad and not settings.skip_bad_lines:
+        raise InputError(f"{bad} lines are no tasks; --skip-bad-lines leaves them out", problems=problems, total=bad)
+    if not tasks:
+        raise UsageError("there is no task to run")
+    return Materialized(tasks, bad)
+
+
+def input_line(task: MaterializedTask, rollout_id: str) -> bytes:
+    """The line of `materialized_inputs.jsonl`: the task as sent, and which rollout it is."""
+    fields = _FIELDS.decode(task.line)
+    place = {
+        "rollout_id": rollout_id,
+        "task_index": task.task_index,
+        "rollout_index": task.rollout_index,
+        "agent": task.agent,
+    }
+    return _ENCODER.encode({**fields, **place}) + b"\n"
+
+
+def write_inputs(path: Path, tasks: Sequence[MaterializedTask], rollout_id: Callable[[MaterializedTask], str]) -> None:
+    """Writes `materialized_inputs.jsonl`; the file is whole or not there."""
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as file:
+        file.writelines(input_line(task, rollout_id(task)) for task in tasks)
+    partial.rename(path)
+
+
+def check_inputs(path: Path, tasks: Sequence[MaterializedTask], rollout_id: Callable[[MaterializedTask], str]) -> None:
+    """Raises `UsageError` if a run that is to be resumed was begun with other tasks."""
+    begun = 0
+    with path.open("rb") as file:
+        for begun, line in enumerate(file, start=1):
+            if begun > len(tasks) or input_line(tasks[begun - 1], rollout_id(tasks[begun - 1])) != line:
+                raise UsageError(
+                    f"line {begun} of {path} is not what would be sent now: the tasks, the repeats, the agent or its "
+                    f"tools have changed since the run began. Start a new run, or undo the change"
+                )
+    if begun != len(tasks):
+        raise UsageError(f"the run began with {begun} rollouts and would now have {len(tasks)}: start a new run")
+
+
+def run_id_of(path: Path) -> str:
+    """The ID of the run that wrote `materialized_inputs.jsonl`; raises `UsageError`."""
+    try:
+        with path.open("rb") as file:
+            first = msgspec.json.decode(file.readline(), type=dict[str, msgspec.Raw])
+        rollout: str = msgspec.json.decode(first["rollout_id"], type=str)
+    except FileNotFoundError as error:
+        raise UsageError(f"{path.parent} holds no run to resume: {path.name} is not there") from error
+    except (OSError, msgspec.DecodeError, KeyError) as error:
+        raise UsageError(f"{path} is damaged: {error}") from error
+    return rollout.rsplit("-", 2)[0]
+
+
+def _read(path: Path, number: int, line: bytes) -> TaskLine | Problem:
+    where = f"{path}:{number}"
+    try:
+        fields = _FIELDS.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return Problem(where, "", f"is no JSON object: {error}")
+    if (raw := fields.get(_PARAMS)) is None:
+        return Problem(where, _PARAMS, f"is missing; {nearest(_PARAMS, list(fields))}")
+    try:
+        ResponseCreateParams.model_validate_json(bytes(raw))
+    except ValidationError as error:
+        fault, *more = error.errors(include_url=False, include_input=False)
+        field = ".".join((_PARAMS, *(str(part) for part in fault["loc"])))
+        others = f" (and {len(more)} more)" if more else ""
+        return Problem(where, field, f"{fault['msg']}{others}")
+    return TaskLine(number, fields, _FIELDS.decode(raw))
+
+
+def _agent(dataset: Dataset, line: TaskLine, agents: Sequence[str]) -> str | Problem:
+    if dataset.agent is not None:
+        return dataset.agent
+    where = f"{dataset.path}:{line.number}"
+    try:
+        name = msgspec.json.decode(line.fields["agent_ref"], type=_AgentRef).name
+    except (KeyError, msgspec.DecodeError):
+        return Problem(
+            where, "agent_ref.name", f"is missing, and there are {len(agents)} agents: name one with --agent"
+        )
+    return name if name in agents else Problem(where, "agent_ref.name", f"no agent {name!r}; {nearest(name, agents)}")
+
+
+def _sent(line: TaskLine, tools: msgspec.Raw | None) -> bytes:
+    """The line, with the resources' tools where it names none itself."""
+    own = line.params.get("tools", msgspec.Raw(b"null"))
+    if tools is None or msgspec.json.decode(own):
+        return _ENCODER.encode(line.fields)
+    params = msgspec.Raw(_ENCODER.encode({**line.params, "tools": tools}))
+    return _ENCODER.encode({**line.fields, _PARAMS: params})
+
+
+def _tools_for(agent: Description, descriptions: Descriptions) -> msgspec.Raw | None:
+    """The tools of the instance named by an agent's `resources`, encoded."""
+    name = next((ref.name for ref in agent.references if ref.path == "resources"), None)
+    tools = descriptions[name].tools if name is not None else ()
+    return msgspec.Raw(_ENCODER.encode(tools)) if tools else None
+
+
+def _find(name: str, config: Config) -> Path:
+    for path in (config.folder / name, INSTALLED / name):
+        if path.is_file():
+            return path.relative_to(config.folder) if path.is_relative_to(config.folder) else path
+    raise UsageError(f"there is no file {name!r} of tasks")
