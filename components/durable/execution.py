@@ -1,0 +1,195 @@
+"""Runs one rollout's agent code: replies in, calls out.
+
+The agent worker drives it live, `matching.reexecute` drives it from a history; both through `deliver`, so that
+recovery is the normal path. It never publishes, waits or reads a clock.
+
+As under `asyncio.run`, branches that still run when the main one has ended are cancelled, in the order of their
+creation, and the execution is done when the last of them is. Code that never awaits (`while True: pass`) cannot be
+stopped from inside the process and blocks its worker; code that awaits without ever waiting for a call is stopped
+with `AgentSpins`.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from components.durable import guard, location
+from components.durable.calls import Call, Reply
+from components.durable.context import Context
+from components.durable.errors import (
+    AgentCancelled,
+    AgentExited,
+    AgentFailed,
+    AgentSpins,
+    AgentStuck,
+    CallFailed,
+    UnknownReply,
+)
+from components.durable.loop import RolloutLoop, Timer
+from contracts.events import CallError
+
+T = TypeVar("T")
+
+_CALL_ERROR = msgspec.json.Decoder(CallError)
+
+
+class Execution(Generic[T]):
+    """One rollout's agent code, from its start to its end."""
+
+    __slots__ = ("_cancelled_rest", "_failure", "_loop", "_main", "_start", "_started", "done")
+
+    def __init__(
+        self,
+        rollout_id: str,
+        main: Callable[[Context], Coroutine[Any, Any, T]],
+        *,
+        time: datetime,
+        prefix: str = "",
+        cause: str = "",
+    ) -> None:
+        """Nothing runs before `start`.
+
+        `time` is that of the event that started the rollout and `cause` its ID; `prefix` stands before each call key
+        as it is (for a sub-agent: `<caller's key>--`).
+        """
+        guard.install()
+        self._loop = RolloutLoop(rollout_id, prefix)  # type: ignore[abstract]  # the loop refuses the rest
+        self._loop.cause = cause
+        self._start = main
+        self._started = time
+        self._main: asyncio.Task[T] | None = None
+        self._failure: AgentFailed | None = None
+        self._cancelled_rest = False
+        self.done = False
+        """Whether the code has ended; `result` says how."""
+
+    @property
+    def rollout_id(self) -> str:
+        """The rollout that this is an execution of."""
+        return self._loop.rollout_id
+
+    @property
+    def outstanding(self) -> set[str]:
+        """Keys of the calls whose reply the code still waits for. Cancelled ones are not among them."""
+        return {key for key, waiter in self._loop.waiting.items() if not waiter.cancelled()}
+
+    def start(self) -> list[Call]:
+        """Runs the code until it waits; returns the calls it made, to be published in this order."""
+        context = Context(self._loop, self._started)
+        self._main = self._loop.start_main(self._start(context))
+        return self._advance()
+
+    def deliver(self, reply: Reply) -> list[Call]:
+        """Gives the code one reply, in the order of the log, and runs it until it waits again.
+
+        Returns the calls it made, to be published in this order. A reply that nothing waits for any longer is
+        consumed. Raises `UnknownReply` for a reply to a call that was not made or has been answered.
+        """
+        loop = self._loop
+        waiter = loop.waiting.pop(reply.key, None)
+        if waiter is None:
+            raise UnknownReply(reply.key)
+        seconds = (reply.time - self._started).total_seconds()
+        loop.now = max(loop.now, seconds)
+        loop.cause = reply.id
+        if waiter.cancelled() or self.done:
+            return []
+        if isinstance(waiter, Timer):
+            loop.fire(waiter)
+        elif reply.type.endswith(".failed"):
+            waiter.set_exception(CallFailed(_CALL_ERROR.decode(reply.data), reply.key))
+        else:
+            waiter.set_result(reply.data)
+        return self._advance()
+
+    def result(self) -> T:
+        """What the code returned; raises what it raised, or `AgentFailed` where that is no ordinary exception."""
+        if self._failure is not None:
+            raise self._failure
+        if not self.done or self._main is None:
+            raise asyncio.InvalidStateError(f"rollout {self.rollout_id} has not ended")
+        if self._main.cancelled():
+            raise AgentCancelled(
+                f"rollout {self.rollout_id}: the agent ended with a CancelledError; it awaited something that its own "
+                f"code had cancelled"
+            )
+        error = self._main.exception()
+        if error is None or isinstance(error, Exception):
+            return self._main.result()
+        raise AgentExited(f"rollout {self.rollout_id}: the agent raised {error!r}") from error
+
+    def close(self) -> None:
+        """Ends the code wherever it is: every branch is cancelled. Calls it makes while it ends are dropped."""
+        loop = self._loop
+        self.done = True
+        if self._failure is None and (self._main is None or not self._main.done()):
+            self._failure = AgentCancelled(f"rollout {self.rollout_id} was closed before its agent had ended")
+        for branch in loop.branches:
+            branch.cancel()
+        with contextlib.suppress(AgentSpins):
+            loop.run()
+        for branch in loop.branches:
+            branch._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+        loop.close()
+
+    def where(self, call_key: str = "") -> tuple[str, int]:
+        """File and line where a call's branch waits, else the main one; where that is defined, if it has ended."""
+        path = call_key.rpartition("--")[2].partition("_")[0]
+        for branch in self._loop.branches:
+            if branch.path == path and not branch.done():
+                return location.waiting(branch)
+        if self._main is None or self._main.done():
+            return location.definition(self._start)
+        return location.waiting(self._main)
+
+    def watch(self, on_call: Callable[[Call], None] | None) -> None:
+        """Has each call shown to `on_call` at the moment at which agent code makes it. For `matching`."""
+        self._loop.on_call = on_call
+
+    def _advance(self) -> list[Call]:
+        loop = self._loop
+        assert self._main is not None
+        try:
+            loop.run()
+            if self._main.done():
+                self._finish()
+        except AgentSpins as error:
+            self._fail(error)
+            return []
+        if not self.done and not self.outstanding:
+            self._fail(AgentStuck(self._stuck()))
+            return []
+        made, loop.made = loop.made, []
+        if self.done:
+            loop.close()
+            return []
+        waiting = loop.waiting
+        return [call for call in made if not waiting[call.key].cancelled()]
+
+    def _finish(self) -> None:
+        """The main branch has ended: the others are cancelled, and may make calls to clean up."""
+        rest = [branch for branch in self._loop.branches if not branch.done()]
+        if rest and not self._cancelled_rest:
+            self._cancelled_rest = True
+            for branch in rest:
+                branch.cancel()
+            self._loop.run()
+            rest = [branch for branch in rest if not branch.done()]
+        self.done = not rest
+
+    def _fail(self, failure: AgentFailed) -> None:
+        self._failure = failure
+        self.close()
+
+    def _stuck(self) -> str:
+        reason = "the agent waits, but for no call: look for a queue, lock, event or future that no branch will set"
+        lines = [f"rollout {self.rollout_id}: {reason}"]
+        for branch in self._loop.branches:
+            if not branch.done():
+                file, line = location.waiting(branch)
+                lines.append(f"  branch {branch.path} waits at {file}:{line}")
+        return "\n".join(lines)

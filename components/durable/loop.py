@@ -1,0 +1,366 @@
+"""The deterministic event loop that runs one rollout's agent code.
+
+`Execution` steps it: `run` works off the ready queue until every branch waits, then returns. It has no sockets, no
+threads and no clock: its time is the time of the latest reply, its timers are calls. Nothing in it depends on the
+process that it runs in, so that the same code with the same replies in the same order always makes the same calls.
+It never does I/O.
+
+A *branch* is an asyncio task. The main branch is `m`, its n-th task `m1`, that one's second `m1-2`; a call's key is
+`<branch>_<n>`, n counting the calls of that branch from 0. So keys do not depend on what finishes first. What is done
+in a plain callback, outside all tasks, counts as the branch `c`; the clean-up of an async generator that was dropped
+half-way as a task of the branch `g`.
+"""
+
+import asyncio
+import contextvars
+import logging
+import math
+import sys
+import zlib
+from asyncio import _set_running_loop
+from asyncio.events import _get_running_loop
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from components.durable.calls import CLOCK, Call
+from components.durable.errors import AgentSpins, NotInAgents
+from contracts.events import Kind
+
+T = TypeVar("T")
+
+MAX_STEPS: Final = 200_000
+"""Steps of the ready queue that agent code may take after one reply (about 0.2 s of a worker's time)."""
+
+_LOGGER = logging.getLogger("jetgym.durable")
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class Handle(asyncio.Handle):
+    """A callback in the ready queue: asyncio's own, made without its debugging work."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "RolloutLoop",
+        context: contextvars.Context | None,
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
+class Timer(Handle):
+    """A callback that waits for the reply of its timer call. `asyncio.TimerHandle`, as far as it can be seen."""
+
+    __slots__ = ("_when",)
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "RolloutLoop",
+        context: contextvars.Context | None,
+    ) -> None:
+        super().__init__(callback, args, loop, context)
+        self._when = when
+
+    def when(self) -> float:
+        """The loop's time at which the callback is due."""
+        return self._when
+
+
+class Branch(asyncio.Task[Any]):
+    """A task that knows its place in the tree of tasks, and hashes by the order of creation."""
+
+    __slots__ = ("calls", "children", "draws", "order", "path")
+
+    def __init__(
+        self,
+        coro: Coroutine[Any, Any, Any],
+        loop: "RolloutLoop",
+        path: str,
+        name: str | None,
+        context: contextvars.Context | None,
+    ) -> None:
+        self.order = loop.next_order()
+        self.path = path
+        self.calls = self.children = self.draws = 0
+        super().__init__(coro, loop=loop, name=path if name is None else name, context=context)
+
+    def __hash__(self) -> int:
+        return self.order
+
+
+class Outside:
+    """Stands for a branch where no task runs."""
+
+    __slots__ = ("calls", "children", "draws", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.calls = self.children = self.draws = 0
+
+
+class Promise(asyncio.Future[Any]):
+    """A future that hashes by the order of creation."""
+
+    __slots__ = ("order",)
+
+    def __init__(self, loop: "RolloutLoop") -> None:
+        self.order = loop.next_order()
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self.order
+
+
+class RolloutLoop(asyncio.AbstractEventLoop):
+    """An event loop for one rollout; see the module's docstring."""
+
+    def __init__(self, rollout_id: str, prefix: str) -> None:
+        self.rollout_id = rollout_id
+        self.prefix = prefix
+        self.now = 0.0
+        """Seconds since the rollout started, by the times of its events."""
+        self.made: list[Call] = []
+        """Calls made since `Execution` last took them."""
+        self.waiting: dict[str, asyncio.Future[bytes] | Timer] = {}
+        """What waits for the reply to each call that has none yet. Cancelled ones stay: their reply comes too."""
+        self.cause = ""
+        self.branches: list[Branch] = []
+        """All that are not done, and some that are."""
+        self.on_call: Callable[[Call], None] | None = None
+        self._ready: deque[Handle] = deque()
+        self._outside = Outside("c")
+        self._dropped = Outside("g")
+        # Sets of tasks are iterated by asyncio. The low bits make that the order of creation; the high bits keep the
+        # tasks of many rollouts apart in the one set of all tasks that asyncio keeps.
+        self._order = zlib.crc32(rollout_id.encode()) << 20
+        self._prune_at = 16
+        self._closed = False
+        self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
+
+    # -- what Execution and Context use
+
+    def run(self) -> None:
+        """Works until every branch waits. Raises `AgentSpins` when that takes too long."""
+        outer = _get_running_loop()
+        hooks = sys.get_asyncgen_hooks()
+        ready = self._ready
+        steps = 0
+        sys.set_asyncgen_hooks(None, self._drop_asyncgen)
+        _set_running_loop(self)
+        try:
+            while ready:
+                handle = ready.popleft()
+                steps += 1
+                if steps > MAX_STEPS:
+                    raise AgentSpins(
+                        f"rollout {self.rollout_id}: {MAX_STEPS} steps without waiting for a call; is there a "
+                        f"`while` loop around `await asyncio.sleep(0)` or an `await` that never waits?"
+                    )
+                if not handle._cancelled:  # noqa: SLF001
+                    try:
+                        handle._context.run(handle._callback, *handle._args)  # noqa: SLF001
+                    except SystemExit:
+                        pass  # its task holds it too, and Execution.result reports it
+                    except Exception as error:  # noqa: BLE001 - as asyncio does with callbacks
+                        self.call_exception_handler({"message": "a callback failed", "exception": error})
+        finally:
+            _set_running_loop(outer)
+            sys.set_asyncgen_hooks(*hooks)
+        if len(self.branches) > self._prune_at:
+            self.branches = [branch for branch in self.branches if not branch.done()]
+            self._prune_at = 2 * len(self.branches) + 16
+
+    def call(self, kind: Kind, instance: str, type_: str, data: bytes) -> asyncio.Future[bytes]:
+        """Makes a call; the future gets its reply."""
+        future: asyncio.Future[bytes] = asyncio.Future(loop=self)
+        key = self._next_key()
+        self.waiting[key] = future
+        self._make(Call(key=key, kind=kind, instance=instance, type=type_, data=data, cause=self.cause))
+        return future
+
+    def next_order(self) -> int:
+        """A number that grows with each task and future of this loop."""
+        self._order += 1
+        return self._order
+
+    def draw(self) -> str:
+        """A name for one drawing of randomness, unique in the rollout and independent of timing."""
+        branch = self._branch()
+        branch.draws += 1
+        return f"{self.rollout_id}/{self.prefix}{branch.path}_{branch.draws - 1}"
+
+    def fire(self, timer: Timer) -> None:
+        """A timer's reply has come."""
+        self.now = max(self.now, timer.when())
+        self._ready.append(timer)
+
+    def _branch(self) -> "Branch | Outside":
+        task = asyncio.current_task(self)
+        return task if isinstance(task, Branch) else self._outside
+
+    def _next_key(self) -> str:
+        branch = self._branch()
+        number = branch.calls
+        branch.calls = number + 1
+        return f"{self.prefix}{branch.path}_{number}"
+
+    def _make(self, call: Call) -> None:
+        self.made.append(call)
+        if self.on_call is not None:
+            self.on_call(call)
+
+    def _drop_asyncgen(self, agen: AsyncGenerator[Any, Any]) -> None:
+        if not self._closed:
+            self._start(agen.aclose(), self._dropped)
+
+    def _start(
+        self,
+        coro: Coroutine[Any, Any, T],
+        parent: "Branch | Outside | None",
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> Branch:
+        if parent is None:
+            path = "m"
+        else:
+            parent.children += 1
+            path = f"{parent.path}{'-' if len(parent.path) > 1 else ''}{parent.children}"
+        branch = Branch(coro, self, path, name, context)
+        self.branches.append(branch)
+        return branch
+
+    def start_main(self, coro: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """The main branch."""
+        return self._start(coro, None)
+
+    # -- what asyncio and agent code use
+
+    def time(self) -> float:
+        """Seconds since the rollout started, by the times of its events: it stands still between replies."""
+        return self.now
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future with a deterministic hash."""
+        return Promise(self)
+
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[T]:
+        """A new branch, child of the one that runs."""
+        return self._start(coro, self._branch(), name, context)
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """Puts a callback at the end of the ready queue."""
+        handle = Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """Sets a timer, which is a call; an infinite delay never fires, one of 0 or less is no call."""
+        delay = round(float(delay), 6)
+        if math.isnan(delay):
+            raise ValueError("a delay of NaN seconds")
+        if delay <= 0:
+            return self.call_soon(callback, *args, context=context)
+        timer = Timer(self.now + delay, callback, args, self, context)
+        if delay != math.inf:
+            key = self._next_key()
+            self.waiting[key] = timer
+            data = _ENCODE({"delay": delay})
+            self._make(
+                Call(
+                    key=key,
+                    kind="timers",
+                    instance=CLOCK,
+                    type="timer.requested",
+                    data=data,
+                    delay=delay,
+                    cause=self.cause,
+                )
+            )
+        return timer
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """Sets a timer by the loop's time."""
+        return self.call_later(when - self.now, callback, *args, context=context)
+
+    def get_debug(self) -> bool:
+        """Always false."""
+        return False
+
+    def is_running(self) -> bool:
+        """Whether agent code is being run now."""
+        return _get_running_loop() is self
+
+    def is_closed(self) -> bool:
+        """Whether the execution was closed."""
+        return self._closed
+
+    def close(self) -> None:
+        """Lets go of what ran. `Execution.close` cancels the branches before."""
+        self._closed = True
+        self._ready.clear()
+        self.branches.clear()
+        self.made.clear()
+
+    def get_task_factory(self) -> None:
+        """There is none."""
+        return
+
+    def get_exception_handler(self) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None:
+        """The handler set by agent code."""
+        return self._handler
+
+    def set_exception_handler(
+        self, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None
+    ) -> None:
+        """A handler for errors that nothing awaits."""
+        self._handler = handler
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Logs the error."""
+        _LOGGER.error("rollout %s: %s", self.rollout_id, context.get("message"), exc_info=context.get("exception"))
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """An error that nothing awaits."""
+        if self._handler is None:
+            self.default_exception_handler(context)
+        else:
+            self._handler(self, context)
+
+
+def _refusing(name: str) -> Callable[..., Any]:
+    def refuse(*_args: object, **_kwargs: object) -> Any:
+        raise NotInAgents(f"the event loop's {name}()")
+
+    return refuse
+
+
+_OFFERED = {name for name in vars(RolloutLoop) if not name.startswith("_")}
+for _name in vars(asyncio.AbstractEventLoop):
+    if not _name.startswith("_") and _name not in _OFFERED and _name != "slow_callback_duration":
+        setattr(RolloutLoop, _name, _refusing(_name))
