@@ -36,7 +36,7 @@ class AgentConfig(ComponentConfig):
     """Seconds from when a worker takes a rollout until it fails with `deadline`."""
 
 
-C = TypeVar("C", bound=AgentConfig, default=AgentConfig)
+C_co = TypeVar("C_co", bound=AgentConfig, default=AgentConfig, covariant=True)
 
 
 class RolloutInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,14 +50,14 @@ class RolloutInfo(msgspec.Struct, frozen=True, kw_only=True):
     sessionless: tuple[str, ...] = ()
 
 
-class Agent(Generic[C]):
+class Agent(Generic[C_co]):
     """One attempt at one task. Subclass it and write `responses`, or `run`, or both."""
 
     replay: ClassVar[Literal["execute", "recording"]] = "execute"
     version: ClassVar[str] = "1"
     """Raise it when a change makes old trajectories depart; it is recorded with every worker."""
 
-    def __init__(self, config: C, context: Context, rollout: RolloutInfo) -> None:
+    def __init__(self, config: C_co, context: Context, rollout: RolloutInfo) -> None:
         self.config = config
         self.rollout = rollout
         self._context = context
@@ -92,7 +92,7 @@ class Agent(Generic[C]):
 
     def agent_named(self, instance: AgentRef) -> "AgentHandle":
         """An agent to hand a task to; its config field has the type `AgentRef`."""
-        return AgentHandle(self._context, instance)
+        return AgentHandle(self._context, instance, self.rollout.run_id)
 
     def result(self, response: Response, reward: float, **extra: Any) -> RolloutResult:
         """What a `run` of your own returns where no resources component verifies; `extra` goes into the result line."""
@@ -170,12 +170,12 @@ class ResourcesHandle:
 class AgentHandle:
     """Another agent, as an agent sees it: it runs under this call's key, in the same rollout."""
 
-    def __init__(self, context: Context, instance: str) -> None:
-        self._context, self._instance = context, instance
+    def __init__(self, context: Context, instance: str, run_id: str) -> None:
+        self._context, self._instance, self._run_id = context, instance, run_id
 
     async def run(self, task: Task) -> RolloutResult:
         """Hands the task over and waits for its result. Raises `CallFailed` if it failed."""
-        request = RolloutRequest(task=task.raw, agent=self._instance)
+        request = RolloutRequest(task=task.raw, agent=self._instance, run_id=self._run_id)
         reply = await self._context.call("agents", self._instance, "agent.requested", msgspec.json.encode(request))
         return msgspec.json.decode(reply, type=RolloutResult)
 

@@ -92,14 +92,10 @@ def _total(usages: Sequence[ResponseUsage | None]) -> ResponseUsage | None:
         output_tokens=sum(usage.output_tokens for usage in known),
         total_tokens=sum(usage.total_tokens for usage in known),
         input_tokens_details=InputTokensDetails(
-            cached_tokens=_sum(
-                [usage.input_tokens_details and usage.input_tokens_details.cached_tokens for usage in known]
-            ),
+            cached_tokens=_sum([read.cached_tokens for usage in known if (read := usage.input_tokens_details)])
         ),
         output_tokens_details=OutputTokensDetails(
-            reasoning_tokens=_sum(
-                [usage.output_tokens_details and usage.output_tokens_details.reasoning_tokens for usage in known]
-            ),
+            reasoning_tokens=_sum([out.reasoning_tokens for usage in known if (out := usage.output_tokens_details)])
         ),
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from bus import Conflict, Recorded
-from components.durable import Call, history_of, reexecute
+from components.durable import Call, from_recorded, reexecute
 from components.workers.rollout import Rollout
 from components.workers.tally import Tally
 from contracts.events import Event
@@ -34,6 +34,16 @@ class _Adopted(msgspec.Struct):
     worker: str
 
 
+_ADOPTED = msgspec.json.Decoder(_Adopted)
+
+
+class _Timer(msgspec.Struct):
+    delay: float
+
+
+_TIMER = msgspec.json.Decoder(_Timer)
+
+
 async def adopt(worker: "AgentWorker", rollout: Rollout) -> list[Call]:
     """Re-executes the rollout from its history; returns the calls that it makes beyond it. Raises `Lost`."""
     recorded = await worker.bus.history(rollout.id)
@@ -45,21 +55,24 @@ async def adopt(worker: "AgentWorker", rollout: Rollout) -> list[Call]:
     recorded = await worker.bus.history(rollout.id)
     _refuse_if_ended(rollout, recorded)
 
-    events = [(entry, await worker.bus.fetch_data(entry.event)) for entry in recorded if mine(rollout, entry.event)]
+    data = {entry.seq: await worker.bus.fetch_data(entry.event) for entry in recorded if mine(rollout, entry.event)}
+    blobs = {entry.event.dataref: data[entry.seq] for entry in recorded if entry.event.dataref and entry.seq in data}
     rollout.tally = Tally(rollout.taken)
     rollout.tally.adoptions = rollout.epoch
     if rollout.execution is not None:
         rollout.execution.close()
     rollout.execution = execution = worker.execution_of(rollout)
-    calls = reexecute(execution, history_of([entry for entry, _ in events], [data for _, data in events]))
-    for entry, data in events:
-        if not entry.event.type.endswith(".requested"):
-            rollout.tally.add(entry.event, data)
-            rollout.seq, rollout.causation = entry.seq, entry.event.id
-    for entry, data in events:
-        if entry.event.type == "timer.requested" and entry.event.callkey in execution.outstanding:
-            due = entry.event.time + timedelta(seconds=msgspec.json.decode(data)["delay"])
-            worker.arm(entry.event, (due - datetime.now(UTC)).total_seconds())
+    calls = reexecute(execution, from_recorded(recorded, prefix=rollout.prefix, blobs=blobs))
+    for entry in recorded:
+        event = entry.event
+        if entry.seq not in data:
+            continue
+        if not event.type.endswith(".requested"):
+            rollout.tally.add(event, data[entry.seq])
+            rollout.seq = entry.seq
+        elif event.type == "timer.requested" and event.callkey in execution.outstanding:
+            due = event.time + timedelta(seconds=_TIMER.decode(data[entry.seq]).delay)
+            worker.arm(event, (due - datetime.now(UTC)).total_seconds())
     _mark_foreign(worker, rollout, recorded)
     return calls
 
@@ -93,31 +106,36 @@ def _refuse_if_ended(rollout: Rollout, recorded: list[Recorded]) -> None:
 
 
 async def _claim(worker: "AgentWorker", rollout: Rollout, recorded: list[Recorded]) -> None:
-    prefix = rollout.prefix
+    """Records the adoption. The epochs of a rollout and of those nested in it are one row of numbers."""
     adopted = [
-        msgspec.json.decode(entry.event.data, type=_Adopted)
+        (_ADOPTED.decode(entry.event.data), entry.event.callkey)
         for entry in recorded
-        if entry.event.type == "rollout.adopted" and entry.event.callkey == rollout.event.callkey
+        if entry.event.type == "rollout.adopted"
     ]
-    latest = max(adopted, key=lambda entry: entry.epoch, default=_Adopted(0, ""))
-    if latest.epoch > rollout.epoch and rollout.execution is not None and latest.worker != worker.worker:
+    ours = [claim for claim, key in adopted if key == rollout.event.callkey]
+    latest = max(ours, key=lambda claim: claim.epoch, default=None)
+    if latest is not None and rollout.execution is not None and latest.epoch > rollout.epoch:
         raise Lost(f"{latest.worker} adopted it as epoch {latest.epoch}", finished=False)
-    epoch = latest.epoch + 1
-    subject = worker.bus.subjects.rollout("adopted", rollout.request.run_id, rollout.id, f"{prefix}{epoch}")
-    event = worker.bus.event(
-        type="rollout.adopted",
-        subject=subject,
-        data=msgspec.json.encode(_Adopted(epoch, worker.worker)),
-        rolloutid=rollout.id,
-        callkey=rollout.event.callkey,
-        causationid=rollout.event.id,
-        traceparent=rollout.event.traceparent,
-    )
-    try:
-        await worker.bus.publish(event)
-    except Conflict as conflict:
-        raise Lost(f"{conflict.stored.event.source} adopted it as epoch {epoch}", finished=False) from conflict
-    rollout.epoch = epoch
+    epoch = max((claim.epoch for claim, _ in adopted), default=0)
+    while True:
+        epoch += 1
+        event = worker.bus.event(
+            type="rollout.adopted",
+            subject=worker.bus.subjects.adopted(rollout.request.run_id, rollout.id, epoch),
+            data=msgspec.json.encode(_Adopted(epoch, worker.worker)),
+            rolloutid=rollout.id,
+            callkey=rollout.event.callkey,
+            causationid=rollout.event.id,
+            traceparent=rollout.event.traceparent,
+        )
+        try:
+            await worker.bus.publish(event)
+        except Conflict as conflict:
+            if conflict.stored.event.callkey == rollout.event.callkey:
+                raise Lost(f"{conflict.stored.event.source} adopted it", finished=False) from conflict
+        else:
+            rollout.epoch = epoch
+            return
 
 
 def _workers_before(worker: "AgentWorker", rollout: Rollout, recorded: list[Recorded]) -> set[str]:

@@ -17,7 +17,7 @@ import structlog
 
 from bus import Bus, Conflict, Delivery, Pool, Recorded, Replies
 from components.agents.base import Agent, AgentConfig, RolloutInfo
-from components.durable import Call, Context, Execution, NondeterminismError, Reply
+from components.durable import Call, Context, Execution, NondeterminismError, Reply, UnknownReply
 from components.workers import adoption
 from components.workers.ending import ending, failure
 from components.workers.rollout import Rollout
@@ -116,7 +116,8 @@ class AgentWorker:
         async def main(context: Context) -> RolloutResult:
             return await self._agent(self._config, context, info).run(Task(request.task))
 
-        return Execution(rollout.id, main, time=rollout.event.time, prefix=rollout.prefix)
+        event = rollout.event
+        return Execution(rollout.id, main, time=event.time, prefix=rollout.prefix, cause=event.id)
 
     async def adopt(self, rollout: Rollout) -> None:
         """Carries a rollout on from its last event in the log."""
@@ -145,15 +146,15 @@ class AgentWorker:
 
     async def _send(self, rollout: Rollout, call: Call) -> None:
         subjects = self.bus.subjects
-        timer = call.kind == "timers"
+        slots = self._spec.slots_of.get(call.instance, 1)
         event = self.bus.event(
             type=call.type,
-            subject=subjects.request(call.kind, self._spec.instance if timer else call.instance, rollout.id, call.key),
+            subject=subjects.request(call.kind, call.instance, slots, rollout.id, call.key),
             data=call.data,
             rolloutid=rollout.id,
             callkey=call.key,
             replyto=subjects.reply(self.worker, rollout.id, call.key),
-            causationid=rollout.causation,
+            causationid=call.cause,
             traceparent=rollout.event.traceparent,
         )
         try:
@@ -165,7 +166,7 @@ class AgentWorker:
                 await self.adopt(rollout)
             return
         rollout.sending -= 1
-        if timer:
+        if call.kind == "timers":
             self.arm(event, call.delay)
         self._finish_if_done(rollout)
 
@@ -215,9 +216,14 @@ class AgentWorker:
         if execution is None or recorded.seq <= rollout.seq:
             return
         rollout.seq = recorded.seq
-        rollout.causation = event.id
         rollout.tally.add(event, data)
-        self.advance(rollout, execution.deliver(Reply(key=event.callkey, type=event.type, data=data, time=event.time)))
+        reply = Reply(key=event.callkey, type=event.type, data=data, time=event.time, id=event.id, seq=recorded.seq)
+        try:
+            calls = execution.deliver(reply)
+        except UnknownReply:
+            self._log.warning("reply.unknown", rollout=rollout.id, call=event.callkey)
+            return
+        self.advance(rollout, calls)
 
     async def _drain_pending(self, rollout: Rollout) -> None:
         while rollout.pending:

@@ -78,7 +78,6 @@ class Frame:
             LogConfig.model_validate(spec.log),
             name=self.worker,
             writer=f"{spec.kind}/{spec.instance}/{self.worker}",
-            slots=spec.slots_of,
         )
         try:
             server = await self._server(bus)

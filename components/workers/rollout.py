@@ -19,7 +19,6 @@ class Rollout:
     """A rollout, or a nested one (an agent called by an agent), that this worker serves."""
 
     __slots__ = (
-        "causation",
         "delivery",
         "ended",
         "epoch",
@@ -42,7 +41,6 @@ class Rollout:
         self.tally = Tally(taken)
         self.prefix = "" if delivery.event.callkey == ROOT_CALL else f"{delivery.event.callkey}--"
         self.execution: Execution[RolloutResult] | None = None
-        self.causation = delivery.event.id
         self.pending: deque[Recorded] | None = None
         """Replies that wait for one before them whose data is being fetched."""
         self.sending = 0

@@ -1,0 +1,136 @@
+"""Collects the rollouts of a run: submits its tasks, hears their terminal events, writes the result files.
+
+The same code serves a fresh run and a resumed one. Submitting a task again adds nothing, since the first writer of a
+subject wins; and the terminal events of the run are read from its first one on, so that the files are written anew
+from the log. Called by the `run` command; `rebuild` writes the same files from the log alone.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+
+import msgspec
+from orchestrator.tasks import MaterializedTask
+
+from bus import Bus, Conflict
+from contracts.ids import ROOT_CALL, RolloutId, rollout_id
+from contracts.rollouts import RolloutRequest
+from orchestrator.results import Outcome, ResultFiles, outcome
+
+OnOutcome = Callable[[Outcome], None]
+"""Told of each ended rollout, in the order of the log."""
+
+LANES = 256
+"""Requests on their way to the log at once."""
+FLUSH_S = 0.5
+"""Seconds between two hand-overs of result lines to the operating system."""
+
+_REQUEST = msgspec.json.Decoder(RolloutRequest)
+
+
+def rollout_id_of(run_id: str, task: MaterializedTask) -> RolloutId:
+    """The ID of a rollout follows from run, task and index, so that submitting again names the same rollout."""
+    return rollout_id(f"{run_id}-{task.task_index:05d}-{task.rollout_index:02d}")
+
+
+def request_of(run_id: str, task: MaterializedTask) -> RolloutRequest:
+    """What the agent is asked."""
+    return RolloutRequest(
+        task=msgspec.Raw(task.line),
+        agent=task.agent,
+        run_id=run_id,
+        task_index=task.task_index,
+        rollout_index=task.rollout_index,
+        sessionless=task.sessionless,
+    )
+
+
+async def collect(
+    bus: Bus,
+    tasks: Sequence[MaterializedTask],
+    *,
+    run_id: str,
+    output: Path,
+    concurrency: int,
+    on_outcome: OnOutcome,
+) -> None:
+    """Runs all tasks to their end, at most `concurrency` unfinished at a time.
+
+    Cancelling it leaves what has ended in the files; the rest goes on where it is when the run is resumed.
+    """
+    requests = {rollout_id_of(run_id, task): request_of(run_id, task) for task in tasks}
+    room = asyncio.Semaphore(concurrency)
+    submitted: set[str] = set()
+    ended: set[str] = set()
+    waiting = iter(requests.items())
+
+    async def lane() -> None:
+        for rollout, request in waiting:
+            if rollout in ended:
+                continue
+            await room.acquire()
+            submitted.add(rollout)
+            await _submit(bus, run_id, rollout, request)
+
+    def hear(done: Outcome) -> None:
+        ended.add(done.rollout_id)
+        if done.rollout_id in submitted:
+            room.release()
+        on_outcome(done)
+
+    async with asyncio.TaskGroup() as group:
+        lanes = [group.create_task(lane()) for _ in range(min(LANES, len(requests)))]
+        await _hear(bus, requests, run_id, output, hear)
+        for task in lanes:
+            task.cancel()
+
+
+async def _submit(bus: Bus, run_id: str, rollout: RolloutId, request: RolloutRequest) -> None:
+    event = bus.event(
+        type="rollout.requested",
+        subject=bus.subjects.request("agents", request.agent, 1, rollout, ROOT_CALL),
+        data=msgspec.json.encode(request),
+        rolloutid=rollout,
+        callkey=ROOT_CALL,
+        replyto=bus.subjects.ended(run_id, rollout),
+        traceparent=f"00-{token_hex(16)}-{token_hex(8)}-01",
+    )
+    with suppress(Conflict):  # it is in the log already: this is a resumed run
+        await bus.publish(event)
+
+
+async def _hear(
+    bus: Bus, requests: Mapping[RolloutId, RolloutRequest], run_id: str, output: Path, hear: OnOutcome
+) -> None:
+    """Writes and tells every terminal event of the run until all rollouts asked for have one."""
+    open_rollouts = set(requests)
+    flushed = time.monotonic()
+    with ResultFiles(output) as files:
+        async for recorded in bus.feed(run_id):
+            rollout = RolloutId(recorded.event.rolloutid)
+            if rollout not in open_rollouts:
+                continue
+            open_rollouts.remove(rollout)
+            data = await bus.fetch_data(recorded.event)
+            done = outcome(rollout, requests[rollout], recorded.event.type, data)
+            files.add(done)
+            hear(done)
+            if time.monotonic() - flushed > FLUSH_S:
+                files.flush()
+                flushed = time.monotonic()
+            if not open_rollouts:
+                return
+
+
+async def outcomes_in_log(bus: Bus, run_id: str) -> AsyncIterator[Outcome]:
+    """The ended rollouts of a run from the log alone, in the order in which they ended."""
+    requests: dict[str, RolloutRequest] = {}
+    async for recorded in bus.scan_run(run_id):
+        event = recorded.event
+        if event.type == "rollout.requested":
+            requests[event.rolloutid] = _REQUEST.decode(await bus.fetch_data(event))
+        else:
+            yield outcome(event.rolloutid, requests.pop(event.rolloutid), event.type, await bus.fetch_data(event))
