@@ -1,4 +1,8 @@
-"""The OpenAI Responses API: requests, responses and all their items, as pydantic models that lose nothing."""
+"""The OpenAI Responses API: requests, responses and all their items, as pydantic models that lose nothing.
+
+Used by everything that reads or makes a request, a response or an item. Engines' token fields on items
+(`prompt_token_ids`, `generation_token_ids`, `generation_log_probs`) are kept as extra fields. Does no I/O.
+"""
 
 from contracts.responses.build import (
     developer_message,
@@ -21,6 +25,7 @@ from contracts.responses.content import (
     InputText,
     Logprob,
     OutputText,
+    ReasoningPart,
     ReasoningText,
     Refusal,
     SummaryText,
@@ -57,13 +62,15 @@ from contracts.responses.hosted import (
     ToolSearchOutput,
     WebSearchCall,
 )
+from contracts.responses.item import (
+    Item,
+)
 from contracts.responses.items import (
     CustomToolCall,
     CustomToolCallOutput,
     FunctionCall,
     FunctionCallOutput,
     InputMessage,
-    Item,
     ItemReference,
     OutputMessage,
     ReasoningItem,
@@ -180,6 +187,7 @@ __all__ = [
     "PromptTemplate",
     "Reasoning",
     "ReasoningItem",
+    "ReasoningPart",
     "ReasoningText",
     "Refusal",
     "Response",

@@ -2,7 +2,8 @@
 
 from typing import Annotated, Literal, TypeAlias
 
-from contracts.base import ApiModel, Number, Variants
+from contracts.base import ApiModel, Number
+from contracts.variants import Variants
 
 
 class InputText(ApiModel):
@@ -118,7 +119,9 @@ class UnknownPart(ApiModel):
 
 
 ContentPart: TypeAlias = Annotated[
-    InputText | InputImage | InputFile | InputAudio | OutputText | Refusal | ReasoningText | SummaryText | UnknownPart,
-    Variants(),
+    InputText | InputImage | InputFile | InputAudio | OutputText | Refusal | UnknownPart, Variants()
 ]
-"""One part of a message, a tool's output or a reasoning item."""
+"""One part of a message or of a tool's output."""
+
+ReasoningPart: TypeAlias = Annotated[SummaryText | ReasoningText | UnknownPart, Variants()]
+"""One part of a reasoning item."""

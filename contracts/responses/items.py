@@ -1,38 +1,13 @@
 """The items that agents work with: messages, reasoning, calls of functions and custom tools, and their outputs.
 
-Items of tools that the engine or its vendor defines are in `contracts.responses.hosted`; the union of all is `Item`.
+Items of tools that the engine or its vendor defines are in `contracts.responses.hosted`, the union of all in
+`contracts.responses.item`.
 """
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal
 
-from contracts.base import ApiModel, JsonObject, Variants, type_of
-from contracts.responses.content import ContentPart, InputText, OutputText
-from contracts.responses.hosted import (
-    AdditionalTools,
-    ApplyPatchCall,
-    ApplyPatchCallOutput,
-    CodeInterpreterCall,
-    Compaction,
-    CompactionTrigger,
-    ComputerCall,
-    ComputerCallOutput,
-    ConfigurationUpdate,
-    FileSearchCall,
-    ImageGenerationCall,
-    LocalShellCall,
-    LocalShellCallOutput,
-    McpApprovalRequest,
-    McpApprovalResponse,
-    McpCall,
-    McpListTools,
-    Program,
-    ProgramOutput,
-    ShellCall,
-    ShellCallOutput,
-    ToolSearchCall,
-    ToolSearchOutput,
-    WebSearchCall,
-)
+from contracts.base import ApiModel, JsonObject
+from contracts.responses.content import ContentPart, InputText, OutputText, ReasoningPart, UnknownPart
 
 
 class InputMessage(ApiModel):
@@ -77,14 +52,19 @@ class ReasoningItem(ApiModel):
     """What the model thought before it wrote or called."""
 
     type: Literal["reasoning"]
-    summary: list[ContentPart]
-    """`SummaryText` parts."""
-    content: list[ContentPart] | None = None
-    """`ReasoningText` parts, where the engine shows them."""
+    summary: list[ReasoningPart]
+    content: list[ReasoningPart] | None = None
+    """The reasoning itself, where the engine shows it."""
     encrypted_content: str | None = None
     """The reasoning in a form that only its vendor can read, to be sent back."""
     id: str | None = None
     status: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The reasoning if it is shown, else its summary; parts are set apart by an empty line."""
+        parts = self.content or self.summary
+        return "\n\n".join(part.text for part in parts if not isinstance(part, UnknownPart))
 
 
 class FunctionCall(ApiModel):
@@ -159,62 +139,3 @@ class UnknownItem(ApiModel):
 def text_of(parts: list[ContentPart]) -> str:
     """The texts among `parts`, joined."""
     return "".join(part.text for part in parts if isinstance(part, OutputText | InputText))
-
-
-def _tag(item: object) -> object:
-    """Which member of `Item` it is: its type, but a message by who wrote it, and an item without a type by its keys."""
-    kind = type_of(item)
-    if isinstance(item, dict):
-        if kind == "message":
-            written = item.get("role") == "assistant" and isinstance(item.get("content"), list)
-            return "output_message" if written else "input_message"
-        if kind is None:
-            return "input_message" if "role" in item else "item_reference" if "id" in item else None
-    if isinstance(item, InputMessage):
-        return "input_message"
-    if isinstance(item, OutputMessage):
-        return "output_message"
-    return "item_reference" if isinstance(item, ItemReference) else kind
-
-
-Item: TypeAlias = Annotated[
-    InputMessage
-    | OutputMessage
-    | ReasoningItem
-    | FunctionCall
-    | FunctionCallOutput
-    | CustomToolCall
-    | CustomToolCallOutput
-    | McpCall
-    | McpListTools
-    | McpApprovalRequest
-    | McpApprovalResponse
-    | WebSearchCall
-    | FileSearchCall
-    | ComputerCall
-    | ComputerCallOutput
-    | ImageGenerationCall
-    | CodeInterpreterCall
-    | LocalShellCall
-    | LocalShellCallOutput
-    | ShellCall
-    | ShellCallOutput
-    | ApplyPatchCall
-    | ApplyPatchCallOutput
-    | ToolSearchCall
-    | ToolSearchOutput
-    | AdditionalTools
-    | ConfigurationUpdate
-    | Compaction
-    | CompactionTrigger
-    | Program
-    | ProgramOutput
-    | ItemReference
-    | UnknownItem,
-    Variants(
-        _tag,
-        {InputMessage: "input_message", OutputMessage: "output_message", ItemReference: "item_reference"},
-    ),
-]
-"""One item of a request's `input` or a response's `output`. The two take the same items: a rollout's response holds
-all that was said since its task, tool outputs and a simulated user's messages included."""

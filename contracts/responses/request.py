@@ -4,9 +4,10 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from contracts.base import ApiModel, JsonObject, Number, Variants
-from contracts.responses.items import Item
+from contracts.base import ApiModel, JsonObject, Number
+from contracts.responses.item import Item
 from contracts.responses.tools import Tool, ToolChoice
+from contracts.variants import Variants
 
 
 class Reasoning(ApiModel):

@@ -3,7 +3,8 @@
 from typing import Literal
 
 from contracts.base import ApiModel, JsonObject, Number
-from contracts.responses.items import FunctionCall, Item, OutputMessage
+from contracts.responses.item import Item
+from contracts.responses.items import FunctionCall, OutputMessage
 from contracts.responses.request import PromptTemplate, Reasoning, TextConfig
 from contracts.responses.tools import Tool, ToolChoice
 

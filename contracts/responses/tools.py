@@ -2,7 +2,8 @@
 
 from typing import Annotated, Literal, TypeAlias
 
-from contracts.base import ApiModel, JsonObject, Number, Variants
+from contracts.base import ApiModel, JsonObject, Number
+from contracts.variants import Variants
 
 
 class FunctionTool(ApiModel):
