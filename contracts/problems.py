@@ -8,6 +8,8 @@ from pydantic import ValidationError
 
 from contracts.variants import KNOWN, NO_VARIANT, UNKNOWN
 
+_ABSENT = object()
+
 
 def problems(error: ValidationError, document: object) -> list[tuple[str, str]]:
     """The places of `document` (decoded JSON) that `error` complains of, like `input.0.content`, and why."""
@@ -32,11 +34,14 @@ def _place(location: tuple[str | int, ...], document: object, *, missing: bool) 
     """`location` without the names of unions and their members: the steps that `document` has."""
     place: list[str | int] = []
     for before, step in zip((None, *location), location, strict=False):
-        if before in (KNOWN, UNKNOWN):
-            continue
-        if (isinstance(document, list) and isinstance(step, int) and step < len(document)) or (
-            isinstance(document, dict) and step in document
-        ):
-            document = document[step]
+        inner = _ABSENT if before in (KNOWN, UNKNOWN) else _inside(document, step)
+        if inner is not _ABSENT:
+            document = inner
             place.append(step)
     return (*place, location[-1]) if missing else tuple(place)
+
+
+def _inside(document: object, step: str | int) -> object:
+    if isinstance(document, list) and isinstance(step, int):
+        return document[step] if step < len(document) else _ABSENT
+    return document.get(step, _ABSENT) if isinstance(document, dict) else _ABSENT
