@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from components.workers.agent import AgentWorker
 
 
-class Lost(Exception):  # noqa: N818 - not an error: another worker has the rollout
+class Lost(Exception):
     """This rollout is not this worker's any more; `finished` if it already ended."""
 
     def __init__(self, reason: str, *, finished: bool) -> None:

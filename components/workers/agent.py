@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Coroutine
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import takewhile
 
@@ -44,6 +45,7 @@ class AgentWorker:
         self._room = asyncio.Semaphore(config.pool.concurrency)
         self._rollouts: dict[tuple[str, str], Rollout] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
         self._log = structlog.get_logger()
 
     @property
@@ -71,9 +73,10 @@ class AgentWorker:
         """Waits for the rollouts in progress, and gives back those that are not done in time: they are adopted."""
         if self._pool is not None:
             await self._pool.stop()
-        until = time.monotonic() + seconds
-        while self._rollouts and time.monotonic() < until:
-            await asyncio.sleep(0.05)
+        if self._rollouts:
+            self._idle.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), seconds)
         for rollout in list(self._rollouts.values()):
             self.forget(rollout)
             await rollout.delivery.nak(1.0)
@@ -277,17 +280,21 @@ class AgentWorker:
         rollout.ended = True
         if self._rollouts.pop(rollout.key, None) is not None:
             self._room.release()
+            if not self._rollouts:
+                self._idle.set()
         if rollout.execution is not None:
             rollout.execution.close()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
-            overdue = time.monotonic() - self._config.deadline_s
-            for rollout in list(takewhile(lambda held: held.started <= overdue, self._rollouts.values())):
+            for rollout in list(takewhile(self._is_overdue, self._rollouts.values())):
                 message = f"the rollout took longer than its deadline_s of {self._config.deadline_s:g} seconds"
                 self._log.warning("rollout.deadline", rollout=rollout.id, deadline_s=self._config.deadline_s)
                 self._spawn(self._fail(rollout, CallError(kind="deadline", message=message)))
+
+    def _is_overdue(self, rollout: Rollout) -> bool:
+        return time.monotonic() - rollout.started > self._config.deadline_s
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

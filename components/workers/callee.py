@@ -109,7 +109,7 @@ class Callee:
             return "replied", await self._answer(delivery, await self._bus.fetch_data(delivery.event))
         except CallRefused as refused:
             error = refused.error
-        except Exception as exception:  # a fault of ours or of the component answers its own call only
+        except Exception as exception:  # noqa: BLE001 - a fault of ours or of the component answers its own call only
             self._log.exception("call.raised", rollout=request.rolloutid, call=request.callkey)
             error = CallError(
                 kind="internal",

@@ -26,7 +26,7 @@ def ending(rollout: Rollout, execution: Execution[RolloutResult]) -> tuple[str, 
         return failure(rollout.event, failed.error, stats)
     except NondeterminismError as error:
         return failure(rollout.event, CallError(kind="nondeterminism", message=str(error)), stats)
-    except Exception as error:  # whatever an author's code raises is data of its own rollout
+    except Exception as error:  # noqa: BLE001 - whatever an author's code raises is data of its own rollout
         return failure(rollout.event, _agent_error(error), stats)
     what = "rollout.completed" if rollout.event.callkey == ROOT_CALL else "agent.replied"
     return what, msgspec.json.encode(msgspec.structs.replace(result, stats=stats))

@@ -1,16 +1,17 @@
 """Serves resources calls: seed, tools, verify, on the sessions that this worker keeps.
 
-A session that is not here (another worker had it, or this one let it go) is rebuilt from the log: its seed and its
-answered tool calls are applied again, in the order in which they were asked. A redelivered call is applied to a
-rebuilt session too, since its first delivery may have changed the one in memory.
+A session that is not here (another worker had it, or this one let it go) is rebuilt from the log. A redelivered call is
+applied to a rebuilt session too, since its first delivery may have changed the one in memory.
 """
+
+from functools import partial
 
 import msgspec
 
 from bus import Bus, Delivery
 from components.resources.base import Resources, ResourcesConfig
 from components.resources.errors import ResourcesError
-from components.resources.runtime import Runtime
+from components.resources.runtime import History, Runtime
 from components.workers.callee import Callee, CallRefused
 from components.workers.spec import WorkerSpec
 from contracts.events import CallError, Event
@@ -28,7 +29,6 @@ class ResourcesWorker:
         self._bus, self._spec = bus, spec
         self._concurrency = resources.config.pool.concurrency
         self._runtime = Runtime(resources)
-        self._stateful = resources.describe().stateful
         self._callee: Callee | None = None
 
     @property
@@ -53,16 +53,17 @@ class ResourcesWorker:
     async def _answer(self, delivery: Delivery, data: bytes) -> bytes:
         request = delivery.event
         session = _session(request)
+        if delivery.num_delivered > 1:
+            self._runtime.drop(session)
+        recover = partial(self._history, request, session)
         try:
             if request.type == "session.requested":
                 await self._runtime.seed(session, _SEED.decode(data).task)
                 return b"null"
-            if self._stateful and (delivery.num_delivered > 1 or not self._runtime.has(session)):
-                await self._rebuild(request, session)
             if request.type == "tool.requested":
-                return msgspec.json.encode(await self._runtime.call(session, _TOOL_CALL.decode(data)))
+                return msgspec.json.encode(await self._runtime.call(session, _TOOL_CALL.decode(data), recover=recover))
             if request.type == "verify.requested":
-                verdict = await self._runtime.verify(session, _VERIFY.decode(data))
+                verdict = await self._runtime.verify(session, _VERIFY.decode(data), recover=recover)
                 self._runtime.drop(session)
                 return msgspec.json.encode(verdict)
         except ResourcesError as error:
@@ -71,27 +72,30 @@ class ResourcesWorker:
             raise CallRefused(CallError(kind="bad_request", message=f"{request.type}: {error}")) from error
         raise CallRefused(CallError(kind="bad_request", message=f"resources do not answer {request.type!r}"))
 
-    async def _rebuild(self, request: Event, session: str) -> None:
+    async def _history(self, request: Event, session: str) -> History:
+        """The seed and the answered tool calls of a session, in the order in which they were asked."""
         recorded = await self._bus.history(request.rolloutid)
-        answered = {entry.subject for entry in recorded}
-        addressed = request.subject.split(".")[2:4]
+        stored = {entry.subject for entry in recorded}
         before = [
             entry.event
             for entry in recorded
-            if entry.event.subject.split(".")[2:4] == addressed
-            and entry.event.replyto in answered
+            if _addressee(entry.event) == _addressee(request)
+            and entry.event.replyto in stored
             and entry.event.subject != request.subject
             and _session(entry.event) == session
         ]
         seeds = [event for event in before if event.type == "session.requested"]
         if not seeds:
-            message = f"{request.type} before the session was seeded: call seed_session first"
+            message = f"{request.type} before its session was seeded: the agent must call seed_session first"
             raise CallRefused(CallError(kind="bad_request", message=message))
         task = _SEED.decode(await self._bus.fetch_data(seeds[-1])).task
-        calls = [
-            _TOOL_CALL.decode(await self._bus.fetch_data(event)) for event in before if event.type == "tool.requested"
-        ]
-        await self._runtime.rebuild(session, task, calls)
+        calls = [event for event in before if event.type == "tool.requested"]
+        return History(task, [_TOOL_CALL.decode(await self._bus.fetch_data(event)) for event in calls])
+
+
+def _addressee(event: Event) -> list[str]:
+    """Kind and instance that a request is addressed to."""
+    return event.subject.split(".")[2:4]
 
 
 def _session(request: Event) -> str:
