@@ -1,0 +1,274 @@
+"""Runs one resources component: seeds its sessions, calls its tools, has it verify. Knows no bus.
+
+The resources worker puts it on the bus; tests and replay drive it directly. Calls that touch a session run one at a
+time in the order in which they came; calls that do not, and those of other sessions, run beside them. Whatever an
+author's code does ends here as an output for the model or as a typed `ResourcesError`; it never ends the worker.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from components.resources import results
+from components.resources.base import Resources, ResourcesConfig
+from components.resources.errors import (
+    DeadlineExceeded,
+    MetricsFailed,
+    ResponseMisfit,
+    SeedFailed,
+    TaskMisfit,
+    ToolError,
+    VerifyFailed,
+)
+from components.resources.plan import Method, TaskFields
+from components.resources.sessions import History, Recover, Session, Sessions
+from components.resources.threads import Overdue, Threads
+from components.resources.tools import SESSION, BadArguments, Tool
+from contracts.base import JsonObject
+from contracts.responses import Response
+from contracts.rollouts import ToolCall, ToolOutput, Verdict, VerifyRequest
+
+__all__ = ["History", "Recover", "Runtime"]
+
+
+class _Raised(Exception):
+    """The author's code raised `error`."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        super().__init__(error)
+
+    @property
+    def details(self) -> dict[str, str]:
+        """For machines."""
+        return {"exception": type(self.error).__name__}
+
+
+class Runtime:
+    """One component at work. `session` is the key of a session: the rollout's ID, of a nested rollout more than it."""
+
+    def __init__(self, resources: Resources[ResourcesConfig]) -> None:
+        config = resources.config
+        self._resources = resources
+        self._plan = resources.jetgym_plan
+        self._config = config
+        self._name = type(resources).__name__
+        self._sessions = Sessions(config.max_sessions)
+        self._threads = Threads(config.threads)
+        self._log = structlog.get_logger()
+
+    # --- sessions ----------------------------------------------------------------------------------------------
+
+    async def seed(self, session: str, task: bytes | msgspec.Raw) -> None:
+        """Starts the session from the task's line, in place of an earlier one; nothing where none is kept.
+
+        Raises `TaskMisfit`, `SeedFailed` or `DeadlineExceeded`.
+        """
+        if self._plan.seed is not None:
+            async with self._sessions.use(session) as held:
+                held.forget()
+                held.keep(await self._seeded(session, self._plan.seed, task))
+
+    def has(self, session: str) -> bool:
+        """Whether the session is in memory."""
+        return self._sessions.has(session)
+
+    def drop(self, session: str) -> None:
+        """Forgets the session; a later call that needs it finds it lost, or recovers it."""
+        self._sessions.drop(session)
+
+    async def rebuild(self, session: str, task: bytes | msgspec.Raw, calls: Sequence[ToolCall]) -> None:
+        """Makes the session again: the seed, then the recorded calls in their order, their outputs left aside.
+
+        Raises what `seed` raises, and `SessionLost` for a component that says `rebuild = "fail"`.
+        """
+        async with self._sessions.use(session) as held:
+            await self._rebuild(session, held, History(task, calls))
+
+    async def _seeded(self, session: str, seed: Method, task: bytes | msgspec.Raw) -> object:
+        given = {"task": self._task(seed, task)} if seed.wants else {}
+        try:
+            return await self._run("seed_session", seed.is_async, given, self._config.seed_deadline_s)
+        except _Raised as raised:
+            raise SeedFailed(self._told("seed_session", raised, session), **raised.details) from raised.error
+
+    async def _rebuild(self, session: str, held: Session, history: History) -> None:
+        seed = self._plan.seed
+        if seed is None:
+            return
+        if self._plan.rebuild == "fail":
+            raise held.lost(f"{self._name} does not rebuild sessions (rebuild = 'fail')")
+        held.forget()
+        state = await self._seeded(session, seed, history.task)
+        for call in history.calls:
+            entry = self._plan.tools.get(call.name)
+            if entry is not None and entry.wants_session:
+                await self._called(session, entry, call, {SESSION: state})
+        held.keep(state)
+        self._log.info("session.rebuilt", session=session, calls=len(history.calls))
+
+    async def _state(self, session: str, held: Session, recover: Recover | None) -> object:
+        if not held.kept:
+            if recover is None:
+                raise held.lost("it was never seeded, or this worker let it go")
+            await self._rebuild(session, held, await recover())
+        return held.state
+
+    # --- tools -------------------------------------------------------------------------------------------------
+
+    async def call(self, session: str, call: ToolCall, *, recover: Recover | None = None) -> ToolOutput:
+        """Runs one tool call of the model; what was wrong with it is in the output.
+
+        `recover` reads the session's history where the session is not here; it is awaited in this call's turn, so
+        that no other call of the session comes between. Raises `SessionLost`, and `DeadlineExceeded` where a thread
+        that is still running could go on changing the session.
+        """
+        entry = self._plan.tools.get(call.name)
+        if entry is None:
+            return results.problem(self._no_tool(call.name))
+        if not entry.wants_session:
+            return await self._called(session, entry, call, {})
+        async with self._sessions.use(session) as held:
+            state = await self._state(session, held, recover)
+            try:
+                return await self._called(session, entry, call, {SESSION: state})
+            except DeadlineExceeded:
+                held.forget()
+                raise
+
+    async def _called(self, session: str, entry: Tool, call: ToolCall, given: dict[str, object]) -> ToolOutput:
+        deadline_s = self._config.tool_deadline_s
+        try:
+            arguments = entry.arguments(call.arguments)
+            value = await self._run(entry.method, entry.is_async, given | arguments, deadline_s)
+            return results.output_of(value)
+        except BadArguments as error:
+            return results.problem(str(error))
+        except _Raised as raised:
+            if isinstance(raised.error, ToolError):
+                return results.problem(str(raised.error))
+            return results.problem(self._told(entry.method, raised, session))
+        except PydanticSerializationError as error:
+            self._log.error("tool.output_unusable", tool=entry.name, session=session, reason=str(error))
+            return results.problem(f"{entry.name} returned what JSON cannot say: {error}")
+        except DeadlineExceeded as error:
+            self._log.warning("tool.deadline", tool=entry.name, session=session, seconds=deadline_s)
+            if given and not entry.is_async:
+                raise
+            return results.problem(str(error))
+
+    def _no_tool(self, name: str) -> str:
+        known = ", ".join(self._plan.tools) or "there are none"
+        return (
+            f"there is no tool {name[:64]!r}; the tools: {known}"
+            if name
+            else f"the call names no tool; the tools: {known}"
+        )
+
+    # --- scores ------------------------------------------------------------------------------------------------
+
+    async def verify(self, session: str, request: VerifyRequest, *, recover: Recover | None = None) -> Verdict:
+        """The reward of a response to a task; `recover` as for `call`.
+
+        Raises `TaskMisfit`, `ResponseMisfit`, `VerifyFailed`, `DeadlineExceeded`, `SessionLost`. There is no reward
+        then.
+        """
+        verify = self._plan.verify
+        if verify is None:
+            raise VerifyFailed(f"{self._name} has no `verify`")
+        given: dict[str, object] = {}
+        if "task" in verify.wants:
+            given["task"] = self._task(verify, request.task)
+        if "response" in verify.wants:
+            given["response"] = _response(request.response)
+        if SESSION not in verify.wants:
+            return await self._verified(session, verify, given)
+        async with self._sessions.use(session) as held:
+            given[SESSION] = await self._state(session, held, recover)
+            return await self._verified(session, verify, given)
+
+    async def _verified(self, session: str, verify: Method, given: dict[str, object]) -> Verdict:
+        try:
+            value = await self._run("verify", verify.is_async, given, self._config.verify_deadline_s)
+        except _Raised as raised:
+            raise VerifyFailed(self._told("verify", raised, session), **raised.details) from raised.error
+        return results.verdict_of(value, f"{self._name}.verify")
+
+    async def aggregate_metrics(self, lines: list[JsonObject]) -> JsonObject:
+        """The component's own metrics over all result lines; raises `MetricsFailed` or `DeadlineExceeded`."""
+        method = self._plan.aggregate_metrics
+        if method is None:
+            return {}
+        given = {"lines": lines} if method.wants else {}
+        try:
+            value = await self._run("aggregate_metrics", method.is_async, given, self._config.verify_deadline_s)
+        except _Raised as raised:
+            raise MetricsFailed(self._told("aggregate_metrics", raised, ""), **raised.details) from raised.error
+        return results.metrics_of(value, f"{self._name}.aggregate_metrics")
+
+    # --- an author's code --------------------------------------------------------------------------------------
+
+    async def _run(self, method: str, is_async: bool, given: Mapping[str, object], deadline_s: float) -> object:
+        """What the author's method returns; raises `_Raised` for whatever it raises, and `DeadlineExceeded`."""
+        function: Callable[..., Any] = getattr(self._resources, method)
+        try:
+            if is_async:
+                return await _within(function(**given), deadline_s)
+            return await self._threads.run(partial(function, **given), deadline_s)
+        except Overdue as error:
+            raise DeadlineExceeded(
+                f"{self._name}.{method} did not finish within {deadline_s:g} seconds", method=method
+            ) from error
+        except asyncio.CancelledError as error:
+            branch = asyncio.current_task()
+            if branch is not None and branch.cancelling():
+                raise
+            raise _Raised(error) from error
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # SystemExit too: an author's code ends its own call only
+            raise _Raised(error) from error
+
+    def _told(self, method: str, raised: _Raised, session: str) -> str:
+        """Logs what an author's method raised, with its traceback, and says it in one line without."""
+        error = raised.error
+        self._log.error("resources.raised", method=method, session=session, exc_info=error)
+        said = str(error)
+        name = type(error).__name__
+        return f"{self._name}.{method} raised {name}: {said}" if said else f"{self._name}.{method} raised {name}"
+
+    def _task(self, method: Method, task: bytes | msgspec.Raw) -> TaskFields:
+        try:
+            return method.task_type.model_validate_json(bytes(task))
+        except ValidationError as error:
+            raise TaskMisfit(
+                f"the task does not fit {method.task_type.__name__} of {self._name}: {_faults(error)}"
+            ) from error
+
+
+async def _within(running: Awaitable[object], deadline_s: float) -> object:
+    try:
+        async with asyncio.timeout(deadline_s) as deadline:
+            return await running
+    except TimeoutError as error:
+        if deadline.expired():
+            raise Overdue from error
+        raise
+
+
+def _response(raw: bytes | msgspec.Raw) -> Response:
+    try:
+        return Response.model_validate_json(bytes(raw))
+    except ValidationError as error:
+        raise ResponseMisfit(f"what is to be scored is no Responses object: {_faults(error)}") from error
+
+
+def _faults(error: ValidationError) -> str:
+    faults = error.errors(include_url=False, include_input=False, include_context=False)
+    return "; ".join(f"`{'.'.join(str(part) for part in fault['loc'])}`: {fault['msg']}" for fault in faults[:5])
