@@ -80,6 +80,11 @@ def set_global_config(config: Config) -> None:
     _global = config
 
 
+def redact(text: str) -> str:
+    """`text` without the secrets of this process's configuration, if it has one yet."""
+    return _global.redactor.text(text) if _global is not None else text
+
+
 def load_config(
     names: Sequence[str],
     overrides: Sequence[str] = (),

@@ -6,19 +6,21 @@ kind. Called by the commands before anything starts.
 """
 
 import asyncio
-from collections.abc import Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from components.config import PoolConfig
 from components.errors import ComponentNotFound
 from components.loading import INSTALLED, add_roots, folder, requirements
 from components.workers.describe import DescribeRequest, describe
 from contracts.deployments import Description
-from orchestrator.config import Config, Instance
+from orchestrator.config import Config
 from orchestrator.errors import ConfigError, LaunchError, Problem, nearest
-from orchestrator.venvs import Python, Venvs
+from orchestrator.instances import Instance
+from orchestrator.venvs import Python, Report, Venvs
 
 Descriptions = Mapping[str, Description]
 """By instance name."""
@@ -32,8 +34,44 @@ def roots(config: Config) -> tuple[str, ...]:
     return () if config.folder.resolve() == INSTALLED.resolve() else (str(config.folder.resolve()),)
 
 
-async def pythons(config: Config, venvs: Venvs) -> dict[str, Python]:
-    """The interpreter for each instance, built where it has to be; raises `ConfigError` or `VenvError`."""
+class Checked(NamedTuple):
+    """A config whose every part is known to be right, and who runs it."""
+
+    config: Config
+    descriptions: Descriptions
+    pythons: Mapping[str, Python]
+    """The interpreter for each instance."""
+
+
+async def check(config: Config, report: Report, *, only: str | None = None) -> Checked:
+    """Checks everything that can be checked before the start; raises `ConfigError`, `VenvError` or `LaunchError`.
+
+    With `only`, instances that need a venv of their own are not looked into, except this one.
+    """
+    report("checking the components")
+    interpreters = await _pythons(config, Venvs(config.folder, report), only)
+    elsewhere = [config.instances[name] for name, python in interpreters.items() if not python.is_own]
+    found = await asyncio.gather(
+        asyncio.to_thread(_describe_here, config, [n for n, python in interpreters.items() if python.is_own]),
+        *(_describe_in_venv(config, instance, interpreters[instance.name]) for instance in elsewhere),
+    )
+    described = {name: description for part in found for name, description in part.items()}
+    descriptions = {name: described.get(name) or _not_looked_into(i) for name, i in config.instances.items()}
+    problems = [
+        config.problem((*config.instances[name].path, *filter(None, problem.path.split("."))), problem.message)
+        for name, description in descriptions.items()
+        for problem in description.problems
+    ]
+    if problems := [*problems, *_broken_references(config, descriptions)]:
+        raise ConfigError(problems)
+    if problems := _unfit_pools(config, descriptions):
+        raise ConfigError(problems)
+    for name, description in descriptions.items():
+        _learn_secrets(config, config.instances[name].content, description.config)
+    return Checked(config, descriptions, interpreters)
+
+
+async def _pythons(config: Config, venvs: Venvs, only: str | None) -> dict[str, Python]:
     add_roots(roots(config))
     problems: list[Problem] = []
     needs: dict[str, Path | None] = {}
@@ -41,40 +79,48 @@ async def pythons(config: Config, venvs: Venvs) -> dict[str, Python]:
         try:
             needs[instance.name] = requirements(instance.kind, instance.implementation)
         except ComponentNotFound as error:
-            close = get_close_matches(instance.implementation, error.names, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
-            problems.append(config.problem(instance.path, hint + str(error)))
+            name = instance.implementation
+            message = f"there is no {instance.kind} implementation {name!r}; {nearest(name, error.names)}"
+            problems.append(config.problem(instance.path, message))
     if problems:
         raise ConfigError(problems)
     built: dict[str, Python] = {}
     for name, file in needs.items():
-        built[name] = await venvs.python(file) if file else venvs.own
+        if file is None:
+            built[name] = venvs.own
+        elif only in (None, name):
+            built[name] = await venvs.python(file)
     return built
 
 
-async def describe_all(config: Config, interpreters: Mapping[str, Python]) -> Descriptions:
-    """The description of every instance; raises `ConfigError` with all problems of all instances."""
-    found = await asyncio.gather(*(_describe(config, i, interpreters[i.name]) for i in config.instances.values()))
-    descriptions = dict(zip(config.instances, found, strict=True))
-    problems = [
-        config.problem((*config.instances[name].path, *filter(None, problem.path.split("."))), problem.message)
-        for name, description in descriptions.items()
-        for problem in description.problems
-    ]
-    problems += _broken_references(config, descriptions)
-    if problems:
-        raise ConfigError(problems)
-    for name, description in descriptions.items():
-        _learn_secrets(config, config.instances[name].content, description.config)
-    return descriptions
+def pool_size(description: Description) -> int:
+    """How many workers the instance has by its config."""
+    return int(description.config["pool"]["workers"])
 
 
-async def _describe(config: Config, instance: Instance, python: Python) -> Description:
-    request = DescribeRequest(
+def pool_slots(description: Description) -> int:
+    """How many slots the instance has by its config."""
+    return int(description.config["pool"]["slots"])
+
+
+def _request(config: Config, instance: Instance) -> DescribeRequest:
+    return DescribeRequest(
         kind=instance.kind, implementation=instance.implementation, config=instance.content, roots=roots(config)
     )
-    if python.is_own:
-        return await asyncio.to_thread(describe, request)
+
+
+def _describe_here(config: Config, names: Sequence[str]) -> dict[str, Description]:
+    return {name: describe(_request(config, config.instances[name])) for name in names}
+
+
+def _not_looked_into(instance: Instance) -> Description:
+    pool = PoolConfig.model_validate(instance.content.get("pool") or {})
+    return Description(
+        kind=instance.kind, implementation=instance.implementation, config={"pool": pool.model_dump(mode="json")}
+    )
+
+
+async def _describe_in_venv(config: Config, instance: Instance, python: Python) -> dict[str, Description]:
     process = await asyncio.create_subprocess_exec(
         *python.command("components.workers.describe"),
         stdin=asyncio.subprocess.PIPE,
@@ -83,7 +129,7 @@ async def _describe(config: Config, instance: Instance, python: Python) -> Descr
     )
     try:
         async with asyncio.timeout(DESCRIBE_S):
-            out, err = await process.communicate(msgspec.json.encode(request))
+            out, err = await process.communicate(msgspec.json.encode(_request(config, instance)))
     except TimeoutError as error:
         process.kill()
         raise LaunchError(f"{instance.name}: importing its code took longer than {DESCRIBE_S:.0f} s") from error
@@ -91,7 +137,7 @@ async def _describe(config: Config, instance: Instance, python: Python) -> Descr
         tail = config.redactor.text(err.decode(errors="replace").strip())
         where = folder(instance.kind, instance.implementation)
         raise LaunchError(f"{instance.name}: the code in {where} cannot be loaded:\n{tail}")
-    return msgspec.json.decode(out, type=Description)
+    return {instance.name: msgspec.json.decode(out, type=Description)}
 
 
 def _broken_references(config: Config, descriptions: Descriptions) -> list[Problem]:
@@ -109,6 +155,20 @@ def _broken_references(config: Config, descriptions: Descriptions) -> list[Probl
             )
             path = (*config.instances[name].path, *reference.path.split("."))
             problems.append(config.problem(path, f"{said}; {nearest(reference.name, known)}"))
+    return problems
+
+
+def _unfit_pools(config: Config, descriptions: Descriptions) -> list[Problem]:
+    """Where a worker would get no slot, or a session would have no fixed worker."""
+    problems = []
+    for name, description in descriptions.items():
+        workers, slots = pool_size(description), pool_slots(description)
+        if slots < workers and (slots > 1 or description.stateful):
+            why = "each worker needs a slot" if slots > 1 else "it keeps sessions, and each must find its worker again"
+            path = (*config.instances[name].path, "pool", "slots")
+            problems.append(
+                config.problem(path, f"is {slots} for {workers} workers, at least {workers} are needed: {why}")
+            )
     return problems
 
 

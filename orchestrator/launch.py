@@ -7,24 +7,22 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from secrets import choice
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
 from bus import Bus, EmbeddedServer, LogConfig
-from components.workers.spec import WorkerSpec
-from contracts.deployments import Description, ResolvedDeployment
-from orchestrator.config import Config, Instance
-from orchestrator.describing import Descriptions, roots
-from orchestrator.errors import ConfigError, UsageError
+from contracts.deployments import ResolvedDeployment
+from orchestrator.config import Config
+from orchestrator.describing import Checked, Descriptions, pool_slots
+from orchestrator.errors import UsageError
+from orchestrator.pools import worker_commands
 from orchestrator.run_files import RunFiles
-from orchestrator.supervise import Supervisor, WorkerCommand
-from orchestrator.venvs import Python
+from orchestrator.supervise import Supervisor
 
 T = TypeVar("T")
 Report = Callable[[str], None]
@@ -52,19 +50,17 @@ class Deployment:
     @asynccontextmanager
     async def start(
         cls,
-        config: Config,
-        descriptions: Descriptions,
-        pythons: Mapping[str, Python],
-        folder: Path,
+        checked: Checked,
+        files: RunFiles,
         report: Report,
     ) -> AsyncIterator[Self]:
-        """Starts everything that `config` names, with the log's data and the workers' logs below `folder`.
+        """Starts everything that the config names; the log's data and the workers' logs go into the run's directory.
 
         Raises `LaunchError`, or the bus's error when a given server does not answer. On leaving, workers drain.
         """
-        settings = config.settings
+        config, descriptions = checked.config, checked.descriptions
+        settings, folder = config.settings, files.folder
         async with AsyncExitStack() as stack:
-            files = stack.enter_context(RunFiles(folder))
             if (url := settings.server.url) is None:
                 report("starting the server")
                 server = await EmbeddedServer.start(
@@ -79,7 +75,7 @@ class Deployment:
             await deployment._record()
             supervisor = Supervisor(settings.launch, folder / "logs", config.redactor, report)
             stack.push_async_callback(supervisor.stop)
-            commands = list(worker_commands(config, descriptions, pythons, url))
+            commands = list(worker_commands(checked, url))
             report(f"starting {len(commands)} workers")
             await supervisor.start(commands)
             deployment._supervisor = supervisor
@@ -89,24 +85,28 @@ class Deployment:
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, url: str, config: Config) -> AsyncIterator[Self]:
-        """Uses the deployment behind `url`: what it consists of is read from its log.
+    async def connect(cls, url: str, config: Config, descriptions: Descriptions | None = None) -> AsyncIterator[Self]:
+        """Uses workers that others keep running: those that `descriptions` say, else those that the log names.
 
-        Raises `UsageError` when nothing is deployed there.
+        Raises `UsageError` when the log names none.
         """
-        async with AsyncExitStack() as stack:
-            bus = await _connect(url, config.settings.log, {})
-            stack.push_async_callback(bus.close)
-            resolved = await resolved_deployment(bus)
+        log = config.settings.log
+        if descriptions is None:
+            bus = await _connect(url, log, {})
+            try:
+                resolved = await resolved_deployment(bus)
+            finally:
+                await bus.close()
             if resolved is None:
-                raise UsageError(
-                    f"nothing is deployed at {config.redactor.text(url)} in the namespace "
-                    f"{config.settings.log.namespace!r}; start it with `jetgym up CONFIG… --url …`"
-                )
+                where = f"{config.redactor.text(url)} in the namespace {log.namespace!r}"
+                raise UsageError(f"nothing is deployed at {where}: start it with `jetgym up CONFIG… --url …`")
+            log, descriptions = LogConfig.model_validate(resolved.log), resolved.descriptions
+        bus = await _connect(url, log, descriptions)
+        try:
+            await bus.ensure_log()
+            yield cls(bus, url, config, descriptions)
+        finally:
             await bus.close()
-            bus = await _connect(url, LogConfig.model_validate(resolved.log), resolved.descriptions)
-            stack.push_async_callback(bus.close)
-            yield cls(bus, url, config, resolved.descriptions)
 
     async def while_alive(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs `work`, and gives it up with `WorkerDied` when a worker of this deployment cannot be kept alive."""
@@ -133,62 +133,6 @@ class Deployment:
         subject = self.bus.subjects.deployment("resolved", new_id("d"))
         data = msgspec.json.encode(resolved)
         await self.bus.publish(self.bus.event(type="deployment.resolved", subject=subject, data=data))
-
-
-def worker_commands(
-    config: Config, descriptions: Descriptions, pythons: Mapping[str, Python], url: str
-) -> Iterator[WorkerCommand]:
-    """What to start for each instance, worker by worker."""
-    for instance in config.instances.values():
-        for index in range(pool_size(descriptions[instance.name])):
-            spec = worker_spec(config, descriptions, instance, url, index)
-            argv = pythons[instance.name].command("components.workers")
-            yield WorkerCommand(f"{instance.name}-{index}", argv, msgspec.json.encode(spec))
-
-
-def worker_spec(config: Config, descriptions: Descriptions, instance: Instance, url: str, index: int) -> WorkerSpec:
-    """What the worker number `index` of an instance is told; secrets in clear. Its slots are its fixed share."""
-    description = descriptions[instance.name]
-    workers, slots = pool_size(description), pool_slots(description)
-    if index >= workers:
-        raise UsageError(f"{instance.name} has {workers} workers by its config, so their indexes end at {workers - 1}")
-    return WorkerSpec(
-        kind=instance.kind,
-        instance=instance.name,
-        implementation=instance.implementation,
-        config=instance.content,
-        log=config.settings.log.model_dump(mode="json"),
-        url=url,
-        worker_index=index,
-        slots=(0,) if slots == 1 else tuple(range(index, slots, workers)),
-        slots_of={name: pool_slots(other) for name, other in descriptions.items()},
-        roots=roots(config),
-    )
-
-
-def pool_size(description: Description) -> int:
-    """How many workers the instance has by its config."""
-    return int(description.config["pool"]["workers"])
-
-
-def pool_slots(description: Description) -> int:
-    """How many slots the instance has by its config."""
-    return int(description.config["pool"]["slots"])
-
-
-def check_pools(config: Config, descriptions: Descriptions) -> None:
-    """Raises `ConfigError` where a worker would get no slot, or a session would have no fixed worker."""
-    problems = []
-    for name, description in descriptions.items():
-        workers, slots = pool_size(description), pool_slots(description)
-        if slots < workers and (slots > 1 or description.stateful):
-            why = "each worker needs a slot" if slots > 1 else "it keeps sessions, and each must find its worker again"
-            path = (*config.instances[name].path, "pool", "slots")
-            problems.append(
-                config.problem(path, f"is {slots} for {workers} workers, at least {workers} are needed: {why}")
-            )
-    if problems:
-        raise ConfigError(problems)
 
 
 async def resolved_deployment(bus: Bus) -> ResolvedDeployment | None:

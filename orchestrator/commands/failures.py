@@ -1,0 +1,43 @@
+"""How is an error told on the command line?
+
+Errors that a user can mend are one clear line each on standard error; everything else is a fault of ours and keeps
+its traceback. Called by `cli` alone.
+"""
+
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from bus import BusError
+from components.errors import ComponentError
+from contracts.errors import ContractError
+from orchestrator.config import redact
+from orchestrator.errors import InputError, OrchestratorError
+
+errors = Console(stderr=True, highlight=False)
+
+
+def tell(error: Exception) -> bool:
+    """Prints an error that a user can mend; False for any other."""
+    if isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    elif isinstance(error, OrchestratorError | BusError | ContractError | ComponentError):
+        text = str(error)
+    else:
+        return False
+    if isinstance(error, InputError):
+        _table(error)
+    sys.stderr.write(f"error: {redact(text)}\n")
+    return True
+
+
+def _table(error: InputError) -> None:
+    table = Table(title=f"{error.total} bad lines", title_justify="left")
+    for heading in ("where", "field", "what is wrong"):
+        table.add_column(heading, overflow="fold")
+    for problem in error.problems:
+        table.add_row(*problem)
+    if error.total > len(error.problems):
+        table.add_row("…", "", f"and {error.total - len(error.problems)} more")
+    errors.print(table, markup=False)

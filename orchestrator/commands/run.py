@@ -1,0 +1,131 @@
+"""`jetgym run`: collects the rollouts of a run, from its config and tasks to its result files.
+
+Checks everything before anything starts: config, components, references, tasks. Then it starts a deployment, or
+connects to one, and hands over to `collect`.
+"""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.collect import collect, rollout_id_of
+from orchestrator.commands.common import OptionalConfigs, Steps, Url, console, resolve, run_async
+from orchestrator.config import Config
+from orchestrator.describing import check
+from orchestrator.errors import UsageError
+from orchestrator.launch import Deployment, new_id
+from orchestrator.progress import CollectProgress
+from orchestrator.run_files import CONFIG, MATERIALIZED, RunFiles
+from orchestrator.tasks import MaterializedTask, check_inputs, materialize, run_id_of, write_inputs
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("run", no_args_is_help=True)(run)
+
+
+def run(
+    *,
+    configs: OptionalConfigs = None,
+    input_file: Annotated[
+        Path | None,
+        typer.Option("--input", help="A JSONL file of tasks, instead of the agents' datasets.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Directory of the results; by default results/<run>.", show_default=False),
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="Only this agent's datasets, or who gets the --input.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", help="Only the first N tasks of each file.")] = None,
+    repeats: Annotated[int | None, typer.Option("--repeats", help="Rollouts of each task.")] = None,
+    concurrency: Annotated[int | None, typer.Option("--concurrency", help="Unfinished rollouts at a time.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
+    skip_bad_lines: Annotated[
+        bool, typer.Option("--skip-bad-lines", help="Leave out lines that are no tasks.")
+    ] = False,
+    url: Url = None,
+) -> None:
+    """Collects rollouts.
+
+    \b
+    jetgym run configs/demo.yaml
+    jetgym run configs/demo.yaml --input tasks.jsonl --repeats 8
+    jetgym run configs/demo.yaml ++policy.models.chat_model.seed=1
+    jetgym run configs/demo.yaml --output results/first --resume
+    jetgym run --url nats://127.0.0.1:4222 --input tasks.jsonl
+    """  # noqa: D301 - the help keeps these lines as they are
+    flags = {
+        "input": str(input_file) if input_file else None,
+        "output": str(output) if output else None,
+        "agent": agent,
+        "limit": limit,
+        "repeats": repeats,
+        "concurrency": concurrency,
+        "skip_bad_lines": skip_bad_lines or None,
+    }
+    config = resolve(configs or [], flags)
+    folder, run_id = _place(config, resume=resume)
+    try:
+        run_async(_run(config, folder, run_id, url, resume=resume))
+    except KeyboardInterrupt:
+        again = " ".join(["jetgym run", *(configs or []), "--output", str(folder), "--resume"])
+        console.print(f"\nstopped; what is finished is in {folder}. To go on: {again}", markup=False)
+        raise typer.Exit(130) from None
+
+
+async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, resume: bool) -> None:
+    def id_of(task: MaterializedTask) -> str:
+        return rollout_id_of(run_id, task)
+
+    async with AsyncExitStack() as stack:
+        report = stack.enter_context(Steps())
+        checked = await check(config, report) if config.instances else None
+        if checked is None:  # what is deployed is in the log
+            if url is None:
+                raise UsageError("name a config, or the --url of a running deployment")
+            deployment = await stack.enter_async_context(Deployment.connect(url, config))
+        report("reading the tasks")
+        inputs = materialize(config, checked.descriptions if checked else deployment.descriptions)
+        files = stack.enter_context(RunFiles(folder))
+        if resume:
+            check_inputs(folder / MATERIALIZED, inputs.tasks, id_of)
+        if checked is not None:
+            deployment = await stack.enter_async_context(
+                Deployment.connect(url, config, checked.descriptions)
+                if url is not None
+                else Deployment.start(checked, files, report)
+            )
+        if not resume:
+            write_inputs(folder / MATERIALIZED, inputs.tasks, id_of)
+            (folder / CONFIG).write_text(config.to_yaml(deployment.descriptions))
+        report.pause()
+        with CollectProgress(len(inputs.tasks), console) as progress:
+            await deployment.while_alive(
+                collect(
+                    deployment.bus,
+                    inputs.tasks,
+                    run_id=run_id,
+                    output=folder,
+                    concurrency=config.settings.concurrency,
+                    on_outcome=progress.add,
+                )
+            )
+
+
+def _place(config: Config, *, resume: bool) -> tuple[Path, str]:
+    """The run's directory and ID."""
+    named = config.settings.output
+    if resume:
+        if named is None:
+            raise UsageError("--resume goes on with a run: name its directory with --output")
+        folder = config.folder / named
+        return folder, run_id_of(folder / MATERIALIZED)
+    run_id = new_id("r")
+    folder = config.folder / (named or f"results/{run_id}")
+    if (folder / MATERIALIZED).exists():
+        raise UsageError(f"{folder} holds a run already: go on with it with --resume, or name another --output")
+    return folder, run_id

@@ -1,0 +1,67 @@
+"""`jetgym validate`: resolves a config, checks every reference and type, shows the result, starts nothing."""
+
+from typing import Annotated
+
+import typer
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.tree import Tree
+
+from orchestrator.commands.common import Configs, Steps, console, resolve, run_async
+from orchestrator.describing import Descriptions, check, pool_size, pool_slots
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("validate", no_args_is_help=True)(validate)
+
+
+def validate(
+    configs: Configs,
+    yaml_only: Annotated[bool, typer.Option("--yaml", help="Print the resolved YAML and nothing else.")] = False,
+) -> None:
+    """Resolves a config and checks it, without starting anything.
+
+    Shows the instances, how they refer to each other, and the whole config with defaults filled in and secrets hidden.
+
+    \b
+    jetgym validate configs/demo.yaml
+    jetgym validate configs/demo.yaml ++policy.models.chat_model.temperature=0.7 --yaml
+    """  # noqa: D301 - the help keeps these lines as they are
+    config = resolve(configs)
+    if yaml_only:
+        checked = run_async(check(config, lambda _: None))
+        typer.echo(config.to_yaml(checked.descriptions), nl=False)
+        return
+    with Steps() as report:
+        checked = run_async(check(config, report))
+    console.print(_instances(checked.descriptions))
+    for name, description in checked.descriptions.items():
+        if description.kind == "agents":
+            console.print(_tree(name, checked.descriptions))
+    console.print(Syntax(config.to_yaml(checked.descriptions), "yaml", background_color="default", word_wrap=True))
+
+
+def _instances(descriptions: Descriptions) -> Table:
+    table = Table(title="instances", title_justify="left")
+    for heading in ("name", "kind", "implementation", "workers", "slots", "tools"):
+        table.add_column(heading)
+    for name, description in descriptions.items():
+        tools = ", ".join(str(tool.get("name", "?")) for tool in description.tools)
+        size, slots = str(pool_size(description)), str(pool_slots(description))
+        table.add_row(name, description.kind, description.implementation, size, slots, tools)
+    return table
+
+
+def _tree(name: str, descriptions: Descriptions) -> Tree:
+    """An agent and what it refers to, directly and through others."""
+    tree = Tree(f"[bold]{name}[/bold]")
+    _grow(tree, name, descriptions, (name,))
+    return tree
+
+
+def _grow(tree: Tree, name: str, descriptions: Descriptions, above: tuple[str, ...]) -> None:
+    for reference in descriptions[name].references:
+        branch = tree.add(f"{reference.path}: {reference.name} [dim]({reference.kind})[/dim]")
+        if reference.name not in above:
+            _grow(branch, reference.name, descriptions, (*above, reference.name))
