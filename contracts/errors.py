@@ -5,10 +5,19 @@ ContractError
 ├── InvalidEvent       bytes that are no event of ours
 │   └── NewerVersion   an event whose major version is newer than this code
 ├── InvalidTask        a line of a dataset that is no task (file, line, field)
-└── NoChatForm         an item that Chat Completions cannot carry
+├── NoChatForm         an item that Chat Completions cannot carry
+└── NoResponsesForm    something of Chat Completions that a Responses request or response cannot carry
 """
 
-__all__ = ["ContractError", "InvalidEvent", "InvalidName", "InvalidTask", "NewerVersion", "NoChatForm"]
+__all__ = [
+    "ContractError",
+    "InvalidEvent",
+    "InvalidName",
+    "InvalidTask",
+    "NewerVersion",
+    "NoChatForm",
+    "NoResponsesForm",
+]
 
 
 class ContractError(ValueError):
@@ -37,6 +46,14 @@ class InvalidTask(ContractError):
 
 class NoChatForm(ContractError):
     """An item, part or option that the Chat Completions format cannot say; `name` is its type."""
+
+    def __init__(self, name: str, message: str) -> None:
+        self.name = name
+        super().__init__(message)
+
+
+class NoResponsesForm(ContractError):
+    """A message, field or option that the Responses format cannot say; `name` is its type."""
 
     def __init__(self, name: str, message: str) -> None:
         self.name = name

@@ -1,0 +1,47 @@
+"""What the converters of whole documents share: fields that pass as they are, and the check of what was made."""
+
+from typing import Final, TypeVar
+
+from pydantic import ValidationError
+
+from contracts.base import ApiModel, JsonObject
+from contracts.errors import NoChatForm, NoResponsesForm
+
+M = TypeVar("M", bound=ApiModel)
+NoForm = type[NoChatForm] | type[NoResponsesForm]
+
+SAME: Final = (
+    "model", "temperature", "top_p", "parallel_tool_calls", "metadata", "store", "stream", "stream_options",
+    "service_tier", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "user",
+)  # fmt: skip
+"""Options of a request that both APIs have under one name."""
+
+_SHORT: Final = 80
+
+LOGPROBS: Final = "message.output_text.logprobs"
+"""What a Responses request includes to get log-probabilities."""
+
+
+def keep(extra: JsonObject | None, body: JsonObject, error: NoForm) -> None:
+    """Adds fields that pass as they are; refuses one that is there already with another value."""
+    for name, value in (extra or {}).items():
+        if body.setdefault(name, value) != value:
+            raise error(name, f"{name} is said twice: as {short(value)}, and by another option as {short(body[name])}")
+
+
+def checked(model: type[M], body: JsonObject, error: NoForm) -> M:
+    """`body` as a `model`; a field that passed as it is may turn out to be wrong there."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as invalid:
+        first = invalid.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise error(
+            str(first["loc"][0]), f"{where} cannot be passed on as {short(first['input'])}: {first['msg']}"
+        ) from invalid
+
+
+def short(value: object) -> str:
+    """`value` for a message."""
+    text = repr(value)
+    return text if len(text) <= _SHORT else text[:_SHORT] + "…"
