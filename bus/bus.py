@@ -1,0 +1,344 @@
+"""The bus: one connection to a deployment's log, and everything that can be done with it.
+
+Called by workers, the orchestrator and replay. It only puts the package's parts together; each method says what it
+promises, the module it calls says how that is kept.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from datetime import UTC, datetime
+from typing import Final, Self
+
+import msgspec
+import structlog
+
+from bus.blobs import Blobs
+from bus.connection import Connection, connect
+from bus.deadletter import DEAD_LETTER, DeadLetter, Reason, letter_data
+from bus.direct import Stored
+from bus.errors import BusError, Conflict, EventIdReused, PayloadTooLarge, PublishRefused
+from bus.feed import open_feed
+from bus.history import history, last_event, recorded_of
+from bus.pool import Pool
+from bus.publish import Publisher
+from bus.pull import ConsumerConfig
+from bus.replies import OnReply, Replies
+from bus.scan import read
+from bus.subjects import NO_ROLLOUT, Subjects, check_subject, consumer_name, rollout_and_key
+from bus.topology import LogConfig, ensure_log, stream_info
+from contracts.codec import encode
+from contracts.events import Event, Kind, Recorded
+from contracts.ids import check_name
+
+OUTAGE_S: Final = 120.0
+_NOTHING: Final = msgspec.Raw(b"null")
+_log = structlog.get_logger("bus")
+
+
+class Bus:
+    """One process's place on the log of a deployment."""
+
+    def __init__(
+        self, connection: Connection, publisher: Publisher, config: LogConfig, *, source: str, writer: str
+    ) -> None:
+        self.config = config
+        self.subjects = Subjects(config.namespace, config.partitions)
+        self._connection = connection
+        self._publisher = publisher
+        self._blobs = Blobs(connection, publisher, self.subjects)
+        self._source = source
+        self._writer = writer
+        self._events = 0
+        self._open: list[Pool | Replies] = []
+        self._burials: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def connect(cls, url: str, config: LogConfig, *, name: str, writer: str, outage_s: float = OUTAGE_S) -> "Bus":
+        """Connects within 5 s.
+
+        Args:
+            url: `nats://host:port`, several separated by commas for a cluster.
+            config: the deployment's log.
+            name: who this is, as the source of its events: `<kind>/<instance>/<worker>` or `orchestrator/<run>`.
+            writer: unique in the deployment and new for each process: its worker ID. Event IDs begin with it.
+            outage_s: seconds that a publish outlives a server that is away, before it fails with `Unreachable`.
+
+        Raises:
+            Unreachable: nothing answers.
+            ServerUnfit: what answers is older than 2.11.
+        """
+        check_name(writer, "writer")
+        connection = await connect(url, name=name)
+        publisher = Publisher(connection, outage_s=outage_s)
+        await publisher.start()
+        return cls(connection, publisher, config, source=name, writer=writer)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self, timeout_s: float = 5.0) -> None:
+        """Stops what is open, waits up to `timeout_s` for publishes in flight, fails the rest, disconnects."""
+        for opened in self._open:
+            await (opened.close() if isinstance(opened, Pool) else opened.stop())
+        if self._burials:
+            await asyncio.wait(self._burials, timeout=timeout_s)
+        await self._publisher.close(timeout_s)
+        await self._connection.close()
+
+    async def ensure_log(self, *, adjust: bool = False) -> None:
+        """Creates the streams that are missing and checks those that are there.
+
+        Sizes, ages, replicas and compression that differ are kept and warned of, or with `adjust` brought to this
+        configuration. Raises `LogMismatch` for what cannot be changed, `ServerUnfit` if the server cannot hold it.
+        """
+        await ensure_log(self._connection, self.config, self.subjects, adjust=adjust)
+
+    @property
+    def log_full(self) -> bool:
+        """True while publishes wait because the log is full: admit no new work."""
+        return self._publisher.log_full
+
+    @property
+    def in_flight(self) -> int:
+        """Publishes that the log has not confirmed yet."""
+        return self._publisher.in_flight
+
+    # Writing
+
+    def event(
+        self,
+        type: str,  # noqa: A002
+        subject: str,
+        data: bytes | msgspec.Raw = _NOTHING,
+        *,
+        rolloutid: str = "",
+        callkey: str = "",
+        replyto: str = "",
+        causationid: str = "",
+        traceparent: str = "",
+        elapsed: float = 0.0,
+    ) -> Event:
+        """A new event by this writer, now. `data` is JSON."""
+        self._events += 1
+        return Event(
+            id=f"{self._writer}-{self._events}",
+            source=self._source,
+            type=type,
+            time=datetime.now(UTC),
+            subject=subject,
+            rolloutid=rolloutid,
+            callkey=callkey,
+            replyto=replyto,
+            causationid=causationid,
+            traceparent=traceparent,
+            elapsed=elapsed,
+            data=data if isinstance(data, msgspec.Raw) else msgspec.Raw(data),
+        )
+
+    async def publish(self, event: Event) -> int:
+        """Stores the event; returns its sequence once the log has confirmed it.
+
+        It survives lost acks, disconnects and restarts, and waits while the log is full. Publishing the same event
+        again is a success. Data over the inline limit is stored as a blob first.
+
+        Raises:
+            Conflict: another event holds the subject (`stored`).
+            EventIdReused: the same event ID was stored with other bytes.
+            PayloadTooLarge: over the blob limit.
+            Unreachable: the server was away for longer than `outage_s`; the event may or may not be stored.
+        """
+        return await (await self.post(event))
+
+    async def post(self, event: Event) -> asyncio.Future[int]:
+        """`publish` in two halves: returns when the event is sent, the future when it is confirmed.
+
+        For a worker that has many in flight and wants no task for each. It waits only for room in flight.
+        """
+        subject = check_subject(event.subject)
+        data = event.data
+        if memoryview(data).nbytes > self.config.inline_limit:
+            event = await self._check_in(event)
+        return await self._publisher.post(subject, self.subjects.stream_of(event.subject), encode(event), _judge)
+
+    async def fetch_data(self, event: Event) -> bytes:
+        """The event's data, from its blob if it has one; raises `BlobLost`."""
+        return await self._blobs.fetch(event.dataref) if event.dataref else bytes(event.data)
+
+    async def _check_in(self, event: Event) -> Event:
+        data = bytes(event.data)
+        if len(data) > self.config.blob_limit:
+            item = f"data of {event.type} {event.subject}"
+            raise PayloadTooLarge(item, len(data), self.config.blob_limit)
+        return msgspec.structs.replace(event, data=_NOTHING, dataref=await self._blobs.store(data))
+
+    # Pools, replies, feeds
+
+    async def pool(
+        self,
+        kind: Kind,
+        instance: str,
+        slots: Sequence[int],
+        *,
+        types: Collection[str],
+        batch: int = 256,
+        max_ack_pending: int = 100_000,
+        ack_wait_s: float | None = None,
+        max_deliver: int | None = None,
+        on_dead: Callable[[DeadLetter], Awaitable[None]] | None = None,
+    ) -> Pool:
+        """Takes part in a pool: `async for delivery in pool`.
+
+        Args:
+            kind: with `instance`, which pool.
+            instance: name of the configured component.
+            slots: those that this worker serves.
+            types: the types of event that this pool serves; any other is poison.
+            batch: how many deliveries to fetch ahead of the worker.
+            max_ack_pending: deliveries that all workers of the pool together may hold unfinished, per slot.
+            ack_wait_s: seconds without a sign of life after which a delivery goes to another worker. What this worker
+                holds is kept alive for it.
+            max_deliver: deliveries after which an event that was never finished is dead.
+            on_dead: called when something was buried as a dead letter and before it is acked; here the worker ends
+                the call or the rollout that it belonged to. If it raises, the delivery comes again.
+        """
+        check_name(instance, "instance")
+        known = frozenset(types)
+        prefixes = {
+            (partition, slot): self.subjects.pool_prefix(partition, kind, instance, slot)
+            for partition in range(self.config.partitions)
+            for slot in slots
+        }
+        consumers = [
+            ConsumerConfig(
+                stream=self.subjects.stream(partition),
+                name=consumer_name(kind, instance, slot),
+                filter=f"{prefix}>",
+                ack_wait_s=ack_wait_s or self.config.ack_wait_s,
+                max_ack_pending=max_ack_pending,
+            )
+            for (partition, slot), prefix in prefixes.items()
+        ]
+        own = f"{self.config.namespace}."
+
+        def check(event: Event, subject: str) -> Reason | None:
+            if event.subject != subject or not subject.endswith(f".request.{event.rolloutid}.{event.callkey}"):
+                return "subject_mismatch"
+            if not event.replyto.startswith(own) or f".{event.rolloutid}" not in event.replyto:
+                return "subject_mismatch"
+            return None if event.type in known else "unknown_type"
+
+        async def bury(letter: DeadLetter) -> None:
+            await self.dead_letter(letter, kind, instance)
+            if on_dead is not None:
+                await on_dead(letter)
+
+        pool = Pool(
+            self._connection,
+            consumers,
+            batch=batch,
+            max_deliver=max_deliver or self.config.max_deliver,
+            check=check,
+            bury=bury,
+        )
+        self._open.append(pool)
+        return await pool.start()
+
+    async def replies(self, worker: str, on_reply: OnReply) -> Replies:
+        """Hears the answers to `worker`'s calls from now on, in the log's order, without a gap.
+
+        `on_reply` is called in the event loop and must not block. `Replies.subscribe_also` adds another worker's.
+        """
+        check_name(worker, "worker")
+        starts = [
+            (await stream_info(self._connection, self.subjects.stream(partition))).state.last_seq + 1
+            for partition in range(self.config.partitions)
+        ]
+        replies = Replies(self._connection, self.subjects, worker, on_reply, self._bury_reply)
+        self._open.append(replies)
+        return await replies.start(starts)
+
+    async def feed(self, run: str, name: str, *, batch: int = 1024, ack_wait_s: float = 60.0) -> Pool:
+        """The terminal events of a run (`*`: of all runs), as deliveries; what was acked under `name` stays so.
+
+        Deliveries come in the log's order of each partition; those that were not acked come again.
+        """
+        if run != "*":
+            check_name(run, "run")
+        check_name(name, "feed")
+
+        async def bury(letter: DeadLetter) -> None:
+            await self.dead_letter(letter, "feed", name)
+
+        feed = await open_feed(
+            self._connection, self.subjects, run, name, batch=batch, ack_wait_s=ack_wait_s, bury=bury
+        )
+        self._open.append(feed)
+        return feed
+
+    async def dead_letter(self, letter: DeadLetter, kind: str, instance: str) -> None:
+        """Records a dead letter; a message that has one already keeps it."""
+        rollout, _ = rollout_and_key(letter.subject)
+        tokens = letter.subject.split(".")
+        partition = int(tokens[1]) if len(tokens) > 1 and tokens[1].isdigit() else 0
+        subject = self.subjects.dead(partition, kind, instance, rollout or NO_ROLLOUT, str(letter.seq))
+        _log.warning(
+            "dead_letter", reason=letter.reason, message=letter.message, subject=letter.subject, seq=letter.seq
+        )
+        try:
+            await self.publish(self.event(DEAD_LETTER, subject, letter_data(letter), rolloutid=rollout))
+        except Conflict:
+            return
+
+    def _bury_reply(self, letter: DeadLetter) -> None:
+        async def bury() -> None:
+            try:
+                await self.dead_letter(letter, "reply", letter.subject.split(".")[3])
+            except BusError as error:
+                _log.error("burial_failed", subject=letter.subject, seq=letter.seq, error=str(error))
+
+        task = asyncio.get_running_loop().create_task(bury())
+        self._burials.add(task)
+        task.add_done_callback(self._burials.discard)
+
+    # Reading
+
+    async def history(self, rollout: str) -> list[Recorded]:
+        """Every event of one rollout that is in the log now, in its order."""
+        return await history(self._connection, self.subjects, rollout)
+
+    async def last(self, subject: str) -> Recorded | None:
+        """The newest event under `subject`, which may hold wildcards after the partition."""
+        return await last_event(self._connection, self.subjects, subject)
+
+    async def scan(
+        self, *filters: str, partition: int = 0, start: int = 1, follow: bool = False
+    ) -> AsyncIterator[Recorded]:
+        """The events of one partition that match a filter (all, if none is given), in the log's order.
+
+        From sequence `start` to the present end, or for ever with `follow`.
+        """
+        stream = self.subjects.stream(partition)
+        wanted = filters or (f"{self.config.namespace}.{partition}.>",)
+        async for stored in read(self._connection, stream, wanted, start=start, follow=follow):
+            recorded = recorded_of(stored)
+            if recorded is not None:
+                yield recorded
+
+
+def _judge(raw: bytes, stored: Stored) -> None:
+    """Ours, or whose?"""
+    if stored.data == raw:
+        return
+    holder = recorded_of(stored)
+    if holder is None:
+        raise PublishRefused(f"{stored.subject} holds bytes that are no event (sequence {stored.seq})")
+    if msgspec.json.decode(raw, type=_Identity).id == holder.event.id:
+        raise EventIdReused(holder)
+    raise Conflict(holder)
+
+
+class _Identity(msgspec.Struct):
+    id: str

@@ -1,0 +1,243 @@
+"""One connection to NATS: opening it, asking it things, and hearing that it went and came back.
+
+Called by every other module of the bus, which takes a connected `Connection` and does not own it. It reconnects by
+itself and for ever; what a loss means for pending work is each listener's own decision. It never publishes events.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+import structlog
+from nats.errors import Error as NatsError
+from nats.errors import UnexpectedEOF
+
+from bus.errors import ApiRefused, BusClosed, BusError, ServerUnfit, Unreachable
+from bus.wire import Handler, Wire
+
+T = TypeVar("T")
+
+MINIMUM_VERSION: Final = (2, 11)
+NO_RESPONDERS: Final = 503
+
+_CONNECT_S: Final = 5.0
+_REQUEST_S: Final = 5.0
+_PATIENCE_S: Final = 20.0
+_PAUSE_S: Final = 0.1
+_RECONNECT_PAUSE_S: Final = 0.1
+_PENDING_BYTES: Final = 64 * 1024 * 1024
+
+_log = structlog.get_logger("bus.connection")
+
+
+class _Error(msgspec.Struct):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class _Outcome(msgspec.Struct):
+    error: _Error | None = None
+
+
+class Message(msgspec.Struct):
+    """One answer to a request."""
+
+    data: bytes
+    headers: bytes | None
+
+    @property
+    def status(self) -> int:
+        """The inline status, 0 for an ordinary message."""
+        return status_of(self.headers)
+
+
+class Connection:
+    """A live connection. `listeners` are told of a loss and of the return."""
+
+    def __init__(self, wire: Wire, url: str) -> None:
+        self.wire = wire
+        self.url = redacted(url)
+        self.up = True
+        self.closed = False
+        self.on_reconnect: list[Callable[[], None]] = []
+        self.on_lost_for_good: list[Callable[[BusError], None]] = []
+        self._waiting: dict[bytes, Handler] = {}
+        self._tokens = 0
+        self._inbox = b""
+
+    @property
+    def max_payload(self) -> int:
+        """Largest message that the server takes, in bytes."""
+        return self.wire.max_payload
+
+    async def close(self) -> None:
+        """Closes the connection; what still waits gets `BusClosed`."""
+        self.closed = True
+        self.up = False
+        await self.wire.close()
+
+    async def inbox(self, handler: Handler) -> bytes:
+        """Subscribes `handler` to a fresh prefix; returns it with its dot, to be followed by one token."""
+        prefix = self.wire.new_inbox() + "."
+        await self.wire.handle(prefix + "*", handler)
+        return prefix.encode()
+
+    def expect(self, handler: Handler) -> tuple[bytes, bytes]:
+        """Routes what comes to a fresh reply subject to `handler`; returns its token, for `forget`, and itself."""
+        self._tokens += 1
+        token = b"%d" % self._tokens
+        self._waiting[token] = handler
+        return token, self._inbox + token
+
+    def forget(self, token: bytes) -> None:
+        """Ends `expect`."""
+        self._waiting.pop(token, None)
+
+    def send(self, subject: bytes, reply: bytes, payload: bytes) -> None:
+        """Sends one message without waiting for anything."""
+        self.wire.send(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(payload), payload))
+
+    async def request(self, subject: str, payload: bytes, timeout_s: float = _REQUEST_S) -> Message:
+        """One question, one answer; raises `Unreachable` when none comes or nobody is there to answer."""
+        if self.closed:
+            raise BusClosed("the bus is closed")
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        def on_answer(_subject: bytes, _reply: bytes, data: bytes, headers: bytes | None) -> None:
+            if not answer.done():
+                answer.set_result(Message(data, headers))
+
+        token, reply = self.expect(on_answer)
+        try:
+            self.send(subject.encode(), reply, payload)
+            message = await asyncio.wait_for(answer, timeout_s)
+        except TimeoutError:
+            raise Unreachable(f"no answer from {self.url} to {subject} in {timeout_s:g} s") from None
+        finally:
+            self.forget(token)
+        if message.status == NO_RESPONDERS:
+            raise Unreachable(f"nobody answers {subject} at {self.url}: is JetStream on, and does the log exist?")
+        return message
+
+    async def api(self, verb: str, body: Any, answer: type[T], *, patience_s: float = _PATIENCE_S) -> T:
+        """Asks JetStream; repeats while the server is away for at most `patience_s`; raises `ApiRefused`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience_s
+        payload = b"" if body is None else msgspec.json.encode(body)
+        while True:
+            try:
+                message = await self.request(f"$JS.API.{verb}", payload, min(_REQUEST_S, patience_s))
+                error = msgspec.json.decode(message.data, type=_Outcome).error
+                if error is None:
+                    return msgspec.json.decode(message.data, type=answer)
+                if error.code != NO_RESPONDERS or loop.time() > deadline:
+                    raise ApiRefused(verb, error.code, error.err_code, error.description)
+            except Unreachable:
+                if loop.time() > deadline:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _start(self) -> None:
+        self._inbox = await self.inbox(self._route)
+
+    def _route(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        handler = self._waiting.get(subject[len(self._inbox) :])
+        if handler is not None:
+            handler(subject, reply, data, headers)
+
+    async def _disconnected(self) -> None:
+        self.up = False
+        if not self.closed:
+            _log.warning("disconnected", url=self.url)
+
+    async def _reconnected(self) -> None:
+        self.up = True
+        _log.info("reconnected", url=self.url)
+        for listener in list(self.on_reconnect):
+            listener()
+
+    async def _lost(self) -> None:
+        self.up = False
+        if not self.closed:
+            reason = self.wire.last_error
+            error = Unreachable(f"the server at {self.url} ended the connection: {reason}")
+            _log.error("connection_lost", url=self.url, reason=str(reason))
+            for listener in list(self.on_lost_for_good):
+                listener(error)
+
+
+async def connect(url: str, *, name: str, timeout_s: float = _CONNECT_S) -> Connection:
+    """Connects within `timeout_s`; raises `Unreachable` if nothing answers, `ServerUnfit` if it is too old."""
+    wire = Wire()
+    connection = Connection(wire, url)
+    last: list[str] = []
+
+    async def on_error(error: Exception) -> None:
+        last[:] = [str(error) or type(error).__name__]
+        if not isinstance(error, UnexpectedEOF | OSError):  # a server that is away: told by disconnected
+            _log.warning("nats_error", url=connection.url, error=last[0])
+
+    try:
+        async with asyncio.timeout(timeout_s):
+            await wire.connect(
+                url,
+                name=name,
+                error_cb=on_error,
+                disconnected_cb=connection._disconnected,  # noqa: SLF001
+                reconnected_cb=connection._reconnected,  # noqa: SLF001
+                closed_cb=connection._lost,  # noqa: SLF001
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=_RECONNECT_PAUSE_S,  # type: ignore[arg-type]
+                connect_timeout=2,
+                ping_interval=10,
+                pending_size=_PENDING_BYTES,
+            )
+            await connection._start()  # noqa: SLF001
+    except (TimeoutError, NatsError, OSError, ValueError) as error:
+        connection.closed = True
+        await wire.close()
+        why = last[0] if last else str(error) or type(error).__name__
+        raise Unreachable(
+            f"no NATS server answers at {connection.url} ({why}): is it running, is the URL right?"
+        ) from None
+    except BaseException:
+        connection.closed = True
+        await wire.close()
+        raise
+    version = wire.connected_server_version
+    if (version.major, version.minor) < MINIMUM_VERSION:
+        await connection.close()
+        raise ServerUnfit(
+            f"the server at {connection.url} is {version}, JetGym needs "
+            f"{'.'.join(map(str, MINIMUM_VERSION))} or newer: upgrade it, or leave the URL out to use the embedded one"
+        )
+    return connection
+
+
+def status_of(headers: bytes | None) -> int:
+    """The inline status of a header block (`NATS/1.0 503 …`), 0 if it has none."""
+    if headers is None or headers[8:9] != b" " or not headers[9:12].isdigit():
+        return 0
+    return int(headers[9:12])
+
+
+def field_of(headers: bytes | None, name: bytes) -> bytes:
+    """The value of one field of a header block, empty if it is not there."""
+    if headers is None:
+        return b""
+    start = headers.find(b"\r\n" + name + b":")
+    if start < 0:
+        return b""
+    start += len(name) + 3
+    return headers[start : headers.index(b"\r\n", start)].strip()
+
+
+def redacted(url: str) -> str:
+    """The URL without its user and password: fit for logs and errors."""
+    parts = urlsplit(url)
+    if "@" not in parts.netloc:
+        return url
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

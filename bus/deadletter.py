@@ -1,0 +1,64 @@
+"""What becomes of a message that cannot be processed: a dead letter with the reason and the original bytes.
+
+Called by `pool` and `replies`. A letter's subject is derived from the message's sequence, so the same message has one
+letter however often it is delivered.
+"""
+
+import base64
+from typing import Literal
+
+import msgspec
+
+from contracts.events import Event
+
+Reason = Literal["undecodable", "newer_version", "unknown_type", "subject_mismatch", "exhausted"]
+"""Why it is dead: no event; written by a newer major version; a type that this pool does not serve; body and subject
+disagree; delivered too often without an end."""
+
+DEAD_LETTER = "dead.lettered"
+"""The type of a dead letter's event."""
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A message and why it is dead."""
+
+    reason: Reason
+    message: str
+    """For a human."""
+    subject: str
+    """The subject that it came under. Only this says which rollout and call it belonged to."""
+    seq: int
+    num_delivered: int
+    raw: bytes
+    event: Event | None
+    """Decoded, where that was possible. After `subject_mismatch` nothing in it can be trusted."""
+
+
+class DeadLetterData(msgspec.Struct, frozen=True, kw_only=True):
+    """`dead.lettered`: the data of a dead letter's event."""
+
+    reason: Reason
+    message: str
+    subject: str
+    seq: int
+    num_delivered: int
+    raw_base64: str
+
+    @property
+    def raw(self) -> bytes:
+        """The original bytes."""
+        return base64.b64decode(self.raw_base64)
+
+
+def letter_data(letter: DeadLetter) -> bytes:
+    """The letter as an event's data."""
+    return msgspec.json.encode(
+        DeadLetterData(
+            reason=letter.reason,
+            message=letter.message,
+            subject=letter.subject,
+            seq=letter.seq,
+            num_delivered=letter.num_delivered,
+            raw_base64=base64.b64encode(letter.raw).decode(),
+        )
+    )

@@ -1,0 +1,178 @@
+"""Keeping one durable consumer's messages coming: pull requests ahead of need, never a stall.
+
+Called by `pool`, one `Puller` for each consumer that the pool reads. It asks for more before what it asked for has
+come, follows what the server says of each request, and starts over when the server is silent, restarted or replaced.
+It hands over raw messages and never acks.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from bus.connection import NO_RESPONDERS, Connection, field_of, status_of
+from bus.errors import BusError
+
+_NS: Final = 1_000_000_000
+_EXPIRES_S: Final = 30
+_HEARTBEAT_S: Final = 5
+_SILENCE_S: Final = 2.5 * _HEARTBEAT_S
+_PAUSE_S: Final = 0.25
+_HEARTBEAT: Final = 100
+_CONFLICT: Final = 409
+_MAX_WAITING: Final = 8_192
+"""Pull requests that wait at one consumer, of all workers together."""
+
+_log = structlog.get_logger("bus.pool")
+
+OnMessage = Callable[[bytes, bytes, bytes], None]
+"""Called with subject, ack subject and payload."""
+
+
+class ConsumerConfig(msgspec.Struct, frozen=True):
+    """A durable consumer with explicit acks."""
+
+    stream: str
+    name: str
+    filter: str
+    ack_wait_s: float
+    max_ack_pending: int
+
+
+async def ensure_consumer(connection: Connection, config: ConsumerConfig) -> None:
+    """Creates the consumer, or brings it to this configuration.
+
+    The server never gives up on a delivery: exhausted ones are the pool's to handle, since a consumer that reached
+    its `max_deliver` goes on without telling anybody.
+    """
+    body = {
+        "stream_name": config.stream,
+        "config": {
+            "durable_name": config.name,
+            "filter_subject": config.filter,
+            "ack_policy": "explicit",
+            "deliver_policy": "all",
+            "replay_policy": "instant",
+            "ack_wait": int(config.ack_wait_s * _NS),
+            "max_deliver": -1,
+            "max_ack_pending": config.max_ack_pending,
+            "max_waiting": _MAX_WAITING,
+        },
+    }
+    await connection.api(f"CONSUMER.CREATE.{config.stream}.{config.name}.{config.filter}", body, dict[str, Any])
+
+
+class Puller:
+    """Pulls from one consumer while there is room for more."""
+
+    def __init__(
+        self, connection: Connection, config: ConsumerConfig, on_message: OnMessage, room: Callable[[], int], batch: int
+    ) -> None:
+        self._connection = connection
+        self._config = config
+        self._on_message = on_message
+        self._room = room
+        self._batch = batch
+        self._loop = asyncio.get_running_loop()
+        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{config.stream}.{config.name}".encode()
+        self._inbox = b""
+        self._sid = 0
+        self._requests = 0
+        self._asked = 0
+        """Messages that were asked for and have not come."""
+        self._heard = 0.0
+        self._stopped = False
+        self._pausing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._restoring: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Creates the consumer and begins to pull."""
+        await ensure_consumer(self._connection, self._config)
+        inbox = self._connection.wire.new_inbox() + "."
+        self._inbox = inbox.encode()
+        self._sid = await self._connection.wire.handle(inbox + "*", self._on_any)
+        self._connection.on_reconnect.append(self._start_over)
+        self._timer = self._loop.call_later(_HEARTBEAT_S, self._check)
+        self._heard = self._loop.time()
+        self.refill()
+
+    async def stop(self) -> None:
+        """No more pulls; when it returns, all that the server had sent has been handed over."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._restoring is not None:
+            self._restoring.cancel()
+        if self._start_over in self._connection.on_reconnect:
+            self._connection.on_reconnect.remove(self._start_over)
+            await self._connection.wire.unhandle(self._sid)
+
+    def refill(self) -> None:
+        """Asks for more if there is room and less than half of a batch is on its way."""
+        if self._stopped or self._pausing or not self._connection.up or self._asked * 2 > self._batch:
+            return
+        wanted = min(self._batch - self._asked, self._room())
+        if wanted <= 0:
+            return
+        self._asked += wanted
+        self._requests += 1
+        self._connection.send(
+            self._next,
+            b"%b%d" % (self._inbox, self._requests),
+            b'{"batch":%d,"expires":%d,"idle_heartbeat":%d}' % (wanted, _EXPIRES_S * _NS, _HEARTBEAT_S * _NS),
+        )
+
+    def _on_any(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        self._heard = self._loop.time()
+        status = status_of(headers)
+        if status == 0:
+            self._asked = max(0, self._asked - 1)
+            self._on_message(subject, reply, data)
+            self.refill()
+        elif status != _HEARTBEAT:
+            self._on_status(status, headers)
+
+    def _on_status(self, status: int, headers: bytes | None) -> None:
+        """A request ended: expired, or the consumer moved, or is gone."""
+        rest = field_of(headers, b"Nats-Pending-Messages")
+        if rest:
+            self._asked = max(0, self._asked - int(rest))
+        if status in (_CONFLICT, NO_RESPONDERS) and not rest:
+            self._asked = 0
+            self._pause()
+        elif not rest:
+            self._asked = 0
+            self.refill()
+        else:
+            self.refill()
+
+    def _pause(self) -> None:
+        """The consumer does not serve: make sure that it exists, then go on."""
+        if not self._pausing and not self._stopped:
+            self._pausing = True
+            self._restoring = self._loop.create_task(self._restore())
+
+    async def _restore(self) -> None:
+        await asyncio.sleep(_PAUSE_S)
+        try:
+            await ensure_consumer(self._connection, self._config)
+        except BusError as error:
+            _log.warning("consumer_unavailable", consumer=self._config.name, error=str(error))
+        finally:
+            self._pausing = False
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._asked = 0
+        self._heard = self._loop.time()
+        self.refill()
+
+    def _check(self) -> None:
+        self._timer = self._loop.call_later(_HEARTBEAT_S, self._check)
+        if self._connection.up and self._asked and self._loop.time() - self._heard > _SILENCE_S:
+            _log.warning("pull_silent", consumer=self._config.name)
+            self._start_over()
+        self.refill()

@@ -1,0 +1,108 @@
+"""The answers to one worker's calls, in the log's order, without a gap, across reconnects and restarts.
+
+Called by the agent worker. One reader per partition reads for all workers whose answers are wanted, so that the order
+seen is the order of the log also after an adoption. It never acks and never waits for the callback.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+
+from bus.connection import Connection
+from bus.deadletter import DeadLetter, Reason
+from bus.ordered import OrderedReader
+from bus.subjects import Subjects
+from contracts.codec import decode
+from contracts.errors import InvalidEvent, NewerVersion
+from contracts.events import Recorded
+
+OnReply = Callable[[Recorded], None]
+OnDead = Callable[[DeadLetter], None]
+
+NOW: Final = 0
+"""For `subscribe_also`: from the present position on."""
+
+_log = structlog.get_logger("bus.replies")
+
+
+class Replies:
+    """A subscription to the answers to one worker, and to others that it adopted rollouts from."""
+
+    def __init__(
+        self, connection: Connection, subjects: Subjects, worker: str, on_reply: OnReply, on_dead: OnDead
+    ) -> None:
+        self._subjects = subjects
+        self._workers = [worker]
+        self._on_reply = on_reply
+        self._on_dead = on_dead
+        self._rewound: list[dict[bytes, int]] = [{} for _ in range(subjects.partitions)]
+        """After a rewind, per partition: what had already been handed over, by the beginning of its subject."""
+        self._readers: list[OrderedReader] = []
+        self._connection = connection
+
+    async def start(self, starts: Sequence[int]) -> "Replies":
+        """Reads each partition from its sequence in `starts` on."""
+        for number, start in enumerate(starts):
+            reader = OrderedReader(
+                self._connection,
+                self._subjects.stream(number),
+                [self._subjects.replies_of(number, worker) for worker in self._workers],
+                partial(self._on_message, number),
+                start=start,
+            )
+            await reader.start()
+            self._readers.append(reader)
+        return self
+
+    async def subscribe_also(self, worker: str, *, start: int = NOW) -> None:
+        """Answers to another worker come too, in one order with all others.
+
+        From `start` on in each partition (1: from the beginning), or from the present position on: then what is
+        older is in the rollout's history. When this returns, what is stored from now on will come.
+        """
+        if worker in self._workers:
+            return
+        self._workers.append(worker)
+        for number, reader in enumerate(self._readers):
+            filters = [self._subjects.replies_of(number, name) for name in self._workers]
+            if start == NOW or start >= reader.next:
+                await reader.reopen(filters, reader.next)
+                continue
+            for one in reader.filters:
+                prefix = one.removesuffix(">").encode()
+                self._rewound[number].setdefault(prefix, reader.next)
+            await reader.reopen(filters, start)
+
+    async def stop(self) -> None:
+        """No callback is made after this returns."""
+        for reader in self._readers:
+            await reader.stop()
+
+    def _on_message(self, partition: int, seq: int, subject: bytes, data: bytes, _behind: int) -> None:
+        rewound = self._rewound[partition]
+        if rewound and self._was_seen(rewound, seq, subject):
+            return
+        name = subject.decode()
+        try:
+            event = decode(data)
+        except InvalidEvent as error:
+            reason: Reason = "newer_version" if isinstance(error, NewerVersion) else "undecodable"
+            self._dead(reason, str(error), name, seq, data)
+            return
+        if event.subject != name or not name.endswith(f".{event.rolloutid}.{event.callkey}"):
+            self._dead("subject_mismatch", f"event {event.id!r} names subject {event.subject!r}", name, seq, data)
+            return
+        self._on_reply(Recorded(seq=seq, subject=name, event=event, raw=data))
+
+    def _was_seen(self, rewound: dict[bytes, int], seq: int, subject: bytes) -> bool:
+        if seq >= max(rewound.values()):
+            rewound.clear()
+            return False
+        return any(subject.startswith(prefix) and seq < before for prefix, before in rewound.items())
+
+    def _dead(self, reason: Reason, told: str, subject: str, seq: int, raw: bytes) -> None:
+        self._on_dead(
+            DeadLetter(reason=reason, message=told, subject=subject, seq=seq, num_delivered=1, raw=raw, event=None)
+        )

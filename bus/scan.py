@@ -1,0 +1,64 @@
+"""Reading a whole log or a part of it, in order, in bounded memory.
+
+Called by rebuild, replay, and by `history` for very long rollouts. Reading does not disturb the log: no acks, nothing
+durable.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from bus.connection import Connection
+from bus.direct import Stored
+from bus.ordered import OrderedReader
+from bus.topology import stream_info
+
+_HIGH: Final = 4_096
+_LOW: Final = 512
+
+
+async def read(
+    connection: Connection, stream: str, filters: Sequence[str], *, start: int, follow: bool
+) -> AsyncIterator[Stored]:
+    """Messages of one stream from sequence `start` on: to the present end, or for ever with `follow`."""
+    end = (await stream_info(connection, stream)).state.last_seq
+    if not follow and end < start:
+        return
+    arrived = _Arrived()
+    reader = arrived.reader = OrderedReader(connection, stream, filters, arrived.add, start=start)
+    await reader.start()
+    try:
+        while follow or reader.pending:
+            stored, behind = await arrived.take()
+            if stored.seq <= end or follow:
+                yield stored
+            if not follow and (behind == 0 or stored.seq >= end):
+                return
+    finally:
+        await reader.stop()
+
+
+class _Arrived:
+    """What came and was not taken yet; holds the reader back when that is much."""
+
+    reader: OrderedReader
+
+    def __init__(self) -> None:
+        self._messages: deque[tuple[Stored, int]] = deque()
+        self._waiting: asyncio.Future[None] | None = None
+
+    def add(self, seq: int, subject: bytes, data: bytes, behind: int) -> None:
+        self._messages.append((Stored(seq, subject.decode(errors="replace"), data), behind))
+        if len(self._messages) > _HIGH:
+            self.reader.pause()
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def take(self) -> tuple[Stored, int]:
+        while not self._messages:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        if len(self._messages) == _LOW:
+            self.reader.resume()
+        return self._messages.popleft()

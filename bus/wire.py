@@ -1,0 +1,82 @@
+"""The NATS client with a direct way in and out: the one module that touches what nats-py keeps private.
+
+Called by `bus.connection`. nats-py's own paths cost a queue, a task switch and a future a message, which is more than
+the rest of an event's way together. This subclass hands a message of a handled subscription to a plain function
+inside the read loop, and gathers outgoing commands until the end of the loop's turn. It never blocks, never decodes
+payloads, and leaves connecting, reconnecting, resubscribing and all other subscriptions to nats-py.
+
+`tests/unit/bus/test_wire.py` pins the private names used here against the installed nats-py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+from nats.aio.client import Client
+
+Handler = Callable[[bytes, bytes, bytes, bytes | None], None]
+"""Called with subject, reply subject, payload and raw header block. It must not block."""
+
+PRIVATE_NAMES: Final = (
+    "_flush_queue",
+    "_pending",
+    "_pending_data_size",
+    "_process_msg",
+    "_sid",
+    "_subs",
+    "_transport",
+)
+
+_log = structlog.get_logger("bus.wire")
+
+
+class Wire(Client):
+    """A nats-py client whose hot paths are synchronous."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._handlers: dict[int, Handler] = {}
+        self._flush_due = False
+        self._loop = asyncio.get_running_loop()
+
+    async def handle(self, subject: str, handler: Handler) -> int:
+        """Subscribes `handler` to `subject`; returns the ID for `unhandle`. It survives reconnects."""
+        sid = self._sid + 1
+        self._handlers[sid] = handler  # before the first message can arrive
+        await self.subscribe(subject)
+        return sid
+
+    async def unhandle(self, sid: int) -> None:
+        """Ends a subscription; when this returns the handler has seen all that was sent to it."""
+        subscription = self._subs.get(sid)
+        if subscription is not None and not self.is_closed:
+            await subscription.unsubscribe()
+            if self.is_connected:
+                await self.flush()
+        self._handlers.pop(sid, None)
+
+    def send(self, command: bytes) -> None:
+        """Queues one protocol command; all of a loop turn leave together."""
+        self._pending.append(command)
+        self._pending_data_size += len(command)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flush_due = False
+        if self.is_connected and self._pending and self._transport:
+            commands, self._pending, self._pending_data_size = self._pending, [], 0
+            self._transport.write(b"".join(commands))
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: Any) -> None:
+        handler = self._handlers.get(sid)
+        if handler is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        try:
+            handler(subject, reply, data, headers)
+        except Exception:  # noqa: BLE001
+            # An exception would end nats-py's read loop, and with it the connection.
+            _log.exception("handler_failed", subject=subject.decode(errors="replace"))
