@@ -4,7 +4,7 @@
 """
 
 import random
-from datetime import datetime, timedelta
+from datetime import datetime
 from hashlib import blake2b
 from uuid import UUID
 
@@ -15,11 +15,10 @@ from contracts.events import Kind
 class Context:
     """The outside, as one rollout sees it."""
 
-    __slots__ = ("_loop", "_started")
+    __slots__ = ("_loop",)
 
-    def __init__(self, loop: RolloutLoop, started: datetime) -> None:
+    def __init__(self, loop: RolloutLoop) -> None:
         self._loop = loop
-        self._started = started
 
     @property
     def rollout_id(self) -> str:
@@ -38,7 +37,7 @@ class Context:
 
         A function of the log, so no event is needed to record it. It stands still until the next reply.
         """
-        return self._started + timedelta(seconds=self._loop.time())
+        return self._loop.latest
 
     def random(self) -> random.Random:
         """A generator of its own, seeded from the rollout's ID and the place of this call in its branch.

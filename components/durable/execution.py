@@ -29,7 +29,7 @@ from components.durable.errors import (
     CallFailed,
     UnknownReply,
 )
-from components.durable.loop import RolloutLoop, Timer
+from components.durable.loop import Branch, RolloutLoop, Timer
 from contracts.events import CallError
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ _CALL_ERROR = msgspec.json.Decoder(CallError)
 class Execution(Generic[T]):
     """One rollout's agent code, from its start to its end."""
 
-    __slots__ = ("_cancelled_rest", "_failure", "_loop", "_main", "_start", "_started", "done")
+    __slots__ = ("_cancelled", "_failure", "_loop", "_main", "_start", "done")
 
     def __init__(
         self,
@@ -57,13 +57,12 @@ class Execution(Generic[T]):
         as it is (for a sub-agent: `<caller's key>--`).
         """
         guard.install()
-        self._loop = RolloutLoop(rollout_id, prefix)  # type: ignore[abstract]  # the loop refuses the rest
+        self._loop = RolloutLoop(rollout_id, prefix, time)  # type: ignore[abstract]  # the loop refuses the rest
         self._loop.cause = cause
         self._start = main
-        self._started = time
         self._main: asyncio.Task[T] | None = None
         self._failure: AgentFailed | None = None
-        self._cancelled_rest = False
+        self._cancelled: frozenset[Branch] = frozenset()
         self.done = False
         """Whether the code has ended; `result` says how."""
 
@@ -79,7 +78,7 @@ class Execution(Generic[T]):
 
     def start(self) -> list[Call]:
         """Runs the code until it waits; returns the calls it made, to be published in this order."""
-        context = Context(self._loop, self._started)
+        context = Context(self._loop)
         self._main = self._loop.start_main(self._start(context))
         return self._advance()
 
@@ -93,15 +92,14 @@ class Execution(Generic[T]):
         waiter = loop.waiting.pop(reply.key, None)
         if waiter is None:
             raise UnknownReply(reply.key)
-        seconds = (reply.time - self._started).total_seconds()
-        loop.now = max(loop.now, seconds)
+        loop.latest = max(loop.latest, reply.time)
         loop.cause = reply.id
         if waiter.cancelled() or self.done:
             return []
         if isinstance(waiter, Timer):
             loop.fire(waiter)
         elif reply.type.endswith(".failed"):
-            waiter.set_exception(CallFailed(_CALL_ERROR.decode(reply.data), reply.key))
+            waiter.set_exception(CallFailed(_call_error(reply), reply.key))
         else:
             waiter.set_result(reply.data)
         return self._advance()
@@ -132,8 +130,6 @@ class Execution(Generic[T]):
             branch.cancel()
         with contextlib.suppress(AgentSpins):
             loop.run()
-        for branch in loop.branches:
-            branch._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
         loop.close()
 
     def where(self, call_key: str = "") -> tuple[str, int]:
@@ -160,26 +156,26 @@ class Execution(Generic[T]):
         except AgentSpins as error:
             self._fail(error)
             return []
-        if not self.done and not self.outstanding:
-            self._fail(AgentStuck(self._stuck()))
-            return []
-        made, loop.made = loop.made, []
         if self.done:
             loop.close()
             return []
         waiting = loop.waiting
-        return [call for call in made if not waiting[call.key].cancelled()]
+        for waiter in waiting.values():
+            if not waiter.cancelled():
+                made, loop.made = loop.made, []
+                return [call for call in made if not waiting[call.key].cancelled()]
+        self._fail(AgentStuck(self._stuck()))
+        return []
 
     def _finish(self) -> None:
-        """The main branch has ended: the others are cancelled, and may make calls to clean up."""
-        rest = [branch for branch in self._loop.branches if not branch.done()]
-        if rest and not self._cancelled_rest:
-            self._cancelled_rest = True
+        """The main branch has ended: the others are cancelled once each, and may make calls to clean up."""
+        loop = self._loop
+        while rest := [branch for branch in loop.branches if not branch.done() and branch not in self._cancelled]:
             for branch in rest:
                 branch.cancel()
-            self._loop.run()
-            rest = [branch for branch in rest if not branch.done()]
-        self.done = not rest
+            self._cancelled = self._cancelled.union(rest)
+            loop.run()
+        self.done = all(branch.done() for branch in loop.branches)
 
     def _fail(self, failure: AgentFailed) -> None:
         self._failure = failure
@@ -193,3 +189,10 @@ class Execution(Generic[T]):
                 file, line = location.waiting(branch)
                 lines.append(f"  branch {branch.path} waits at {file}:{line}")
         return "\n".join(lines)
+
+
+def _call_error(reply: Reply) -> CallError:
+    try:
+        return _CALL_ERROR.decode(reply.data)
+    except msgspec.DecodeError as error:
+        return CallError(kind="internal", message=f"the {reply.type} of call {reply.key} is no CallError: {error}")

@@ -1,7 +1,11 @@
-"""What agent code may not do, and the one function of asyncio that is not deterministic.
+"""What may agent code not do, and which functions of asyncio are not deterministic?
 
-`Execution` installs both once in a process. The audit hook looks at few events, and does something only on a
-thread that is running a rollout's loop at that moment. It cannot catch what C code does without telling Python.
+`Execution` installs the audit hook, once in a process. The hook looks at few events, and does something only on a
+thread that runs a rollout's loop at that moment. It cannot see what C code does without telling Python.
+
+`asyncio.as_completed` and `asyncio.wait` go through sets, whose order is by the addresses of what is in them. On import
+of this module they are replaced by functions that do the same, in order, on a rollout's loop, and that are asyncio's
+own on any other.
 """
 
 import asyncio
@@ -12,12 +16,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from components.durable.errors import NotInAgents
-from components.durable.loop import RolloutLoop
+from components.durable.loop import Branch, Promise, RolloutLoop
 
 _REFUSED: Final = frozenset(
     {
-        "_thread.start_new_thread",
         "_thread.start_joinable_thread",
+        "_thread.start_new_thread",
         "os.exec",
         "os.fork",
         "os.forkpty",
@@ -25,8 +29,6 @@ _REFUSED: Final = frozenset(
         "os.spawn",
         "os.startfile",
         "os.system",
-        "pty.spawn",
-        "signal.pthread_kill",
         "socket.__new__",
         "socket.getaddrinfo",
         "socket.gethostbyaddr",
@@ -36,16 +38,16 @@ _REFUSED: Final = frozenset(
 )
 
 _as_completed: Final = asyncio.as_completed
+_wait: Final = asyncio.wait
 _installed = False
 
 
 def install() -> None:
-    """Installs the audit hook and the ordered `as_completed`; does nothing the second time."""
+    """Installs the audit hook; does nothing the second time."""
     global _installed  # noqa: PLW0603
     if not _installed:
         _installed = True
         sys.addaudithook(_audit)
-        tasks.as_completed = asyncio.as_completed = _ordered_as_completed
 
 
 def _audit(event: str, _args: tuple[object, ...]) -> None:
@@ -54,10 +56,34 @@ def _audit(event: str, _args: tuple[object, ...]) -> None:
 
 
 def _ordered_as_completed(fs: Iterable[Any], *, timeout: float | None = None) -> Any:
-    # asyncio's own makes tasks of coroutines in the order of a set, which is that of their addresses.
-    loop = _get_running_loop()
-    if isinstance(loop, RolloutLoop):
+    if isinstance(_get_running_loop(), RolloutLoop) and not asyncio.isfuture(fs) and not asyncio.iscoroutine(fs):
         if isinstance(fs, set | frozenset) and any(asyncio.iscoroutine(each) for each in fs):
-            raise TypeError("as_completed of a set of coroutines has no order in an agent: pass a list, or make tasks")
-        fs = [asyncio.ensure_future(each, loop=loop) for each in dict.fromkeys(fs)]
+            raise TypeError("a set of coroutines has no order that lasts: pass a list to as_completed, or make tasks")
+        fs = _all_ordered(asyncio.ensure_future(each) for each in dict.fromkeys(fs))
     return _as_completed(fs, timeout=timeout)
+
+
+async def _ordered_wait(
+    fs: Iterable[Any],
+    *,
+    timeout: float | None = None,  # noqa: ASYNC109 - asyncio's own signature
+    return_when: str = asyncio.ALL_COMPLETED,
+) -> Any:
+    if isinstance(_get_running_loop(), RolloutLoop) and not asyncio.isfuture(fs) and not asyncio.iscoroutine(fs):
+        fs = _all_ordered(fs)
+    return await _wait(fs, timeout=timeout, return_when=return_when)
+
+
+def _all_ordered(fs: Iterable[Any]) -> list[Any]:
+    found = list(fs)
+    for each in found:
+        if asyncio.isfuture(each) and not isinstance(each, Branch | Promise):
+            raise TypeError(
+                f"{type(each).__name__} has no order that lasts, so as_completed and wait cannot take it in an agent: "
+                f"await it in a coroutine and pass asyncio.create_task of that, or use loop.create_future()"
+            )
+    return found
+
+
+asyncio.as_completed = tasks.as_completed = _ordered_as_completed
+asyncio.wait = tasks.wait = _ordered_wait

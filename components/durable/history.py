@@ -65,14 +65,14 @@ def from_recorded(events: Iterable[Recorded], *, prefix: str = "", blobs: Mappin
         if event.type.startswith("rollout."):
             complete = complete or (not prefix and _ended_itself(recorded))
         elif tokens[2] == "reply" and key == root:
-            complete = True
+            complete = _ended_itself(recorded)
         elif not key.startswith(prefix) or SUB_CALL in key[len(prefix) :] or key == root:
             continue
         elif tokens[2] == "reply":
             if key in replies:
                 raise InvalidHistory(f"event {recorded.seq}: a second reply to call {key!r}")
             replies[key] = _reply(recorded, blobs or {})
-        elif tokens[2] in _KINDS and tokens[5] == "request":
+        elif tokens[2] in _KINDS and tokens[5:6] == ["request"]:
             if key in calls:
                 raise InvalidHistory(f"event {recorded.seq}: a second request of call {key!r}")
             calls[key] = RecordedCall(
@@ -100,6 +100,6 @@ def _reply(recorded: Recorded, blobs: Mapping[str, bytes]) -> Reply:
 
 def _ended_itself(recorded: Recorded) -> bool:
     event = recorded.event
-    if event.type == "rollout.failed" and not event.dataref:
+    if event.type in {"rollout.failed", "agent.failed"} and not event.dataref:
         return _CALL_ERROR.decode(event.data).kind == "agent_error"
-    return event.type == "rollout.completed"
+    return event.type in {"rollout.completed", "agent.replied"}

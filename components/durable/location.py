@@ -6,6 +6,7 @@ that the agent's author wrote.
 
 import asyncio
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
@@ -13,11 +14,14 @@ from typing import Any, Final
 
 UNKNOWN: Final = ("<unknown>", 0)
 
-_PLUMBING = ("asyncio.", "components.durable.", "components.agents.base", "contracts.")
+_PLUMBING: Final = re.compile(
+    r"(asyncio|contextlib|contracts|components\.(durable|workers)|components\.agents\.\w+$)\b"
+)
+"""Modules directly in `components/agents` are the authors' toolkit; an agent is a package in there, or elsewhere."""
 
 
 def _is_plumbing(frame: FrameType) -> bool:
-    return f"{frame.f_globals.get('__name__', '')}.".startswith(_PLUMBING)
+    return _PLUMBING.match(frame.f_globals.get("__name__", "")) is not None
 
 
 def calling() -> tuple[str, int]:
