@@ -45,11 +45,11 @@ class _Turn:
         self.calls: list[JsonObject] = []
         self.extra: JsonObject = {}
 
-    def keep(self, extra: JsonObject | None) -> None:
+    def keep(self, extra: JsonObject | None, style: ChatStyle) -> None:
         """Keeps further fields of an item on the message."""
         for name, value in (extra or {}).items():
             if self.extra.setdefault(name, value) != value:
-                raise NoChatForm(name, f"two items of one assistant message differ in {name}, and it can say only one")
+                leave_out(name, "two items that are one message of the assistant differ in it", style)
 
     def message(self, style: ChatStyle) -> JsonObject:
         """The message, without what is empty."""
@@ -62,7 +62,7 @@ class _Turn:
         if len(parts) == 1 and not self.in_parts and parts[0]["type"] == "text":
             (part,) = parts
             message["content"] = part["text"]
-            self.keep({name: value for name, value in part.items() if name not in ("type", "text")})
+            self.keep({name: value for name, value in part.items() if name not in ("type", "text")}, style)
         elif parts:
             message["content"] = parts
         if not message.get("content"):
@@ -143,7 +143,7 @@ class _Fold:
         turn.reasoning += texts
         if texts:
             turn.reached = max(turn.reached, _REASONING)
-        turn.keep(item.model_extra)
+        turn.keep(item.model_extra, self._style)
 
     def _assistant(self, item: r.InputMessage | r.OutputMessage) -> None:
         turn = self._open(_TEXT)
@@ -157,7 +157,7 @@ class _Fold:
         if inline := extra.pop("tool_calls", None):  # an assistant message as Chat Completions has it
             turn.calls += inline
             turn.reached = _CALL
-        turn.keep(extra)
+        turn.keep(extra, self._style)
 
     def _call(self, item: r.FunctionCall | r.CustomToolCall, what: dict[str, Any]) -> None:
         turn = self._open(_CALL + 1)

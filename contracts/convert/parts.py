@@ -77,7 +77,8 @@ def _audio(part: r.InputAudio) -> JsonObject:
 
 
 def _refusal(part: r.Refusal) -> JsonObject:
-    return {"type": "refusal", "refusal": part.refusal} | (part.model_extra or {})
+    extra = {name: value for name, value in (part.model_extra or {}).items() if name != "logprobs"}
+    return {"type": "refusal", "refusal": part.refusal} | extra
 
 
 def _unknown(part: r.UnknownPart) -> JsonObject:

@@ -21,9 +21,23 @@ TOKEN_FIELDS: Final = frozenset({"prompt_token_ids", "token_ids", "prompt_logpro
 """Fields of a completion and of its choice that `response_from_chat` does not copy."""
 
 _ENDED: Final = frozenset({None, "stop", "tool_calls", "function_call"})
-_REASONS: Final = {"length": "max_output_tokens"}
+REASONS: Final = {"length": "max_output_tokens"}
 """Where the two APIs have different words for why a reply is incomplete."""
-_FINISHES: Final = {reason: finish for finish, reason in _REASONS.items()}
+
+CHOICE: Final = "choice"
+"""Field of a response that holds further fields of the one choice."""
+
+DETAILS: Final = (
+    (
+        "input_tokens_details",
+        "prompt_tokens_details",
+        "cached_tokens",
+        ("cached_input_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens"),
+    ),
+    ("output_tokens_details", "completion_tokens_details", "reasoning_tokens", ("reasoning_output_tokens",)),
+)
+"""Details of the usage: their name in responses and in completions, the count that engines also give outside of them,
+and what they call it there."""
 
 _PREFIXES: Final = {
     "reasoning": "rs",
@@ -71,7 +85,7 @@ def response_from_chat(
     body |= {name: value for name in own if (value := getattr(completion, name)) is not None}
     keep(_kept(completion), body, NoResponsesForm)
     if rest:
-        keep({"choice": rest}, body, NoResponsesForm)
+        keep({CHOICE: rest}, body, NoResponsesForm)
     return checked(r.Response, body, NoResponsesForm)
 
 
@@ -83,7 +97,7 @@ def _kept(model: chat.ChatCompletion | chat.Choice) -> JsonObject:
 def _status(finish: str | None) -> JsonObject:
     if finish in _ENDED:
         return {"status": "completed"}
-    return {"status": "incomplete", "incomplete_details": {"reason": _REASONS.get(finish or "", finish)}}
+    return {"status": "incomplete", "incomplete_details": {"reason": REASONS.get(finish or "", finish)}}
 
 
 def _identify(items: list[JsonObject], stem: str, status: str) -> None:
@@ -115,7 +129,7 @@ def _usage_from_chat(usage: chat.CompletionUsage) -> JsonObject:
         "output_tokens": usage.completion_tokens,
         "total_tokens": usage.total_tokens,
     }
-    for name, details, count, aliases in _DETAILS:
+    for name, details, count, aliases in DETAILS:
         found = getattr(usage, details)
         known = {} if found is None else {key: value for key, value in found.to_dict().items() if value is not None}
         if count not in known:
@@ -123,14 +137,3 @@ def _usage_from_chat(usage: chat.CompletionUsage) -> JsonObject:
         if known:
             document[name] = known
     return extra | document
-
-
-_DETAILS: Final = (
-    (
-        "input_tokens_details",
-        "prompt_tokens_details",
-        "cached_tokens",
-        ("cached_input_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens"),
-    ),
-    ("output_tokens_details", "completion_tokens_details", "reasoning_tokens", ("reasoning_output_tokens",)),
-)
