@@ -29,7 +29,9 @@ async def read(
     reader = arrived.reader = OrderedReader(connection, stream, filters, arrived.add, start=start)
     await reader.start()
     try:
-        while follow or reader.pending:
+        if not follow and reader.pending == 0:
+            return
+        while True:
             stored, behind = await arrived.take()
             if stored.seq <= end or follow:
                 yield stored

@@ -63,18 +63,11 @@ class EmbeddedServer:
         one. Raises `StoreInUse`, `PortInUse`, `ServerUnfit` (too old) or `ServerNotStarted` (with what its log says).
         """
         executable = find_binary(binary)
-        directory = Path(os.path.abspath(directory))  # noqa: PTH100
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = _lock(directory)
+        directory, lock = _claim(directory)
         try:
             if port is not None:
                 _check_free(port)
-            for stale in directory.glob("*.ports"):
-                stale.unlink()
-            file = directory / "nats-server.conf"
-            file.write_text(_configuration(directory, config, port))
-            (directory / "nats-server.log").unlink(missing_ok=True)
-            command = [str(executable), "-c", str(file)]
+            command = [str(executable), "-c", _write_configuration(directory, config, port)]
             if sys.platform == "linux":
                 command = [sys.executable, "-I", "-S", "-c", _EXECUTE, str(os.getpid()), *command]
             process = subprocess.Popen(  # noqa: ASYNC220, S603
@@ -172,7 +165,10 @@ def _version(path: str) -> tuple[int, ...]:
     return (int(match[1]), int(match[2])) if match else ()
 
 
-def _lock(directory: Path) -> int:
+def _claim(directory: Path) -> tuple[Path, int]:
+    """The directory, absolute and made, and the descriptor that holds its lock."""
+    directory = directory.absolute()
+    directory.mkdir(parents=True, exist_ok=True)
     lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -184,7 +180,7 @@ def _lock(directory: Path) -> int:
         raise StoreInUse(
             f"another nats-server has {directory} open{f' (process {pid})' if pid else ''}: stop it, or use its URL"
         ) from None
-    return lock
+    return directory, lock
 
 
 def _check_free(port: int) -> None:
@@ -196,11 +192,15 @@ def _check_free(port: int) -> None:
             raise PortInUse(port) from None
 
 
-def _configuration(directory: Path, config: LogConfig, port: int | None) -> str:
+def _write_configuration(directory: Path, config: LogConfig, port: int | None) -> str:
     sync = "" if config.sync_interval == "default" else f"  sync_interval: {config.sync_interval}\n"
     payload = max(_MEBIBYTE, config.inline_limit + ENVELOPE_BYTES)
     where = {name: json.dumps(str(directory / name)) for name in ("nats-server.log", "nats-server.pid", "store")}
-    return (
+    for stale in directory.glob("*.ports"):
+        stale.unlink()
+    (directory / "nats-server.log").unlink(missing_ok=True)
+    file = directory / "nats-server.conf"
+    file.write_text(
         "# Written at each start.\n"
         f'listen: "127.0.0.1:{-1 if port is None else port}"\n'
         "server_name: jetgym\n"
@@ -210,3 +210,4 @@ def _configuration(directory: Path, config: LogConfig, port: int | None) -> str:
         f"ports_file_dir: {json.dumps(str(directory))}\n"
         f"jetstream {{\n  store_dir: {where['store']}\n{sync}}}\n"
     )
+    return str(file)
