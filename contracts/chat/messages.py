@@ -91,31 +91,31 @@ Content: TypeAlias = str | list[Part]
 
 
 class CalledFunction(ApiModel):
-    """A function's name and its arguments as JSON text, not checked."""
+    """A function's name and its arguments as JSON text; not checked, since a model may leave out either."""
 
-    name: str
-    arguments: str
+    name: str | None = None
+    arguments: str | None = None
 
 
 class FunctionToolCall(ApiModel):
-    """The assistant calls a function."""
+    """The assistant calls a function. Some engines give no ID."""
 
-    id: str
+    id: str | None = None
     type: Literal["function"]
     function: CalledFunction
 
 
 class CalledCustom(ApiModel):
-    """A custom tool's name and its input."""
+    """A custom tool's name and its input; not checked."""
 
-    name: str
-    input: str
+    name: str | None = None
+    input: str | None = None
 
 
 class CustomToolCall(ApiModel):
     """The assistant calls a custom tool."""
 
-    id: str
+    id: str | None = None
     type: Literal["custom"]
     custom: CalledCustom
 
