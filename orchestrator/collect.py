@@ -13,18 +13,21 @@ from pathlib import Path
 from secrets import token_hex
 
 import msgspec
-from orchestrator.tasks import MaterializedTask
 
 from bus import Bus, Conflict
+from contracts.events import Recorded
 from contracts.ids import ROOT_CALL, RolloutId, rollout_id
 from contracts.rollouts import RolloutRequest
 from orchestrator.results import Outcome, ResultFiles, outcome
+from orchestrator.tasks import MaterializedTask
 
 OnOutcome = Callable[[Outcome], None]
 """Told of each ended rollout, in the order of the log."""
 
 LANES = 256
 """Requests on their way to the log at once."""
+ARRIVED = 4_096
+"""Terminal events read ahead of the result files."""
 FLUSH_S = 0.5
 """Seconds between two hand-overs of result lines to the operating system."""
 
@@ -81,11 +84,15 @@ async def collect(
             room.release()
         on_outcome(done)
 
+    arrived: asyncio.Queue[Recorded] = asyncio.Queue(maxsize=ARRIVED)
     async with asyncio.TaskGroup() as group:
-        lanes = [group.create_task(lane()) for _ in range(min(LANES, len(requests)))]
-        await _hear(bus, requests, run_id, output, hear)
-        for task in lanes:
-            task.cancel()
+        helpers = [group.create_task(lane()) for _ in range(min(LANES, len(requests)))]
+        helpers += [
+            group.create_task(_follow(bus, run_id, partition, arrived)) for partition in range(bus.config.partitions)
+        ]
+        await _hear(bus, requests, arrived, output, hear)
+        for helper in helpers:
+            helper.cancel()
 
 
 async def _submit(bus: Bus, run_id: str, rollout: RolloutId, request: RolloutRequest) -> None:
@@ -103,13 +110,18 @@ async def _submit(bus: Bus, run_id: str, rollout: RolloutId, request: RolloutReq
 
 
 async def _hear(
-    bus: Bus, requests: Mapping[RolloutId, RolloutRequest], run_id: str, output: Path, hear: OnOutcome
+    bus: Bus,
+    requests: Mapping[RolloutId, RolloutRequest],
+    arrived: asyncio.Queue[Recorded],
+    output: Path,
+    hear: OnOutcome,
 ) -> None:
-    """Writes and tells every terminal event of the run until all rollouts asked for have one."""
+    """Writes and tells every terminal event until all rollouts asked for have one."""
     open_rollouts = set(requests)
     flushed = time.monotonic()
     with ResultFiles(output) as files:
-        async for recorded in bus.feed(run_id):
+        while open_rollouts:
+            recorded = await arrived.get()
             rollout = RolloutId(recorded.event.rolloutid)
             if rollout not in open_rollouts:
                 continue
@@ -121,16 +133,23 @@ async def _hear(
             if time.monotonic() - flushed > FLUSH_S:
                 files.flush()
                 flushed = time.monotonic()
-            if not open_rollouts:
-                return
+
+
+async def _follow(bus: Bus, run_id: str, partition: int, arrived: asyncio.Queue[Recorded]) -> None:
+    """Puts the terminal events of a run into `arrived`, from its first on, as they come."""
+    async for recorded in bus.scan(bus.subjects.ended_of(partition, run_id), partition=partition, follow=True):
+        await arrived.put(recorded)
 
 
 async def outcomes_in_log(bus: Bus, run_id: str) -> AsyncIterator[Outcome]:
-    """The ended rollouts of a run from the log alone, in the order in which they ended."""
-    requests: dict[str, RolloutRequest] = {}
-    async for recorded in bus.scan_run(run_id):
-        event = recorded.event
-        if event.type == "rollout.requested":
-            requests[event.rolloutid] = _REQUEST.decode(await bus.fetch_data(event))
-        else:
-            yield outcome(event.rolloutid, requests.pop(event.rolloutid), event.type, await bus.fetch_data(event))
+    """The ended rollouts of a run from the log alone, in the order in which they ended; partition by partition."""
+    for partition in range(bus.config.partitions):
+        requests: dict[str, RolloutRequest] = {}
+        asked = f"{bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
+        async for recorded in bus.scan(asked, bus.subjects.ended_of(partition, run_id), partition=partition):
+            event = recorded.event
+            if event.type != "rollout.requested":
+                data = await bus.fetch_data(event)
+                yield outcome(event.rolloutid, requests.pop(event.rolloutid), event.type, data)
+            elif event.replyto == bus.subjects.ended(run_id, event.rolloutid):
+                requests[event.rolloutid] = _REQUEST.decode(await bus.fetch_data(event))

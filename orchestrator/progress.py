@@ -68,7 +68,14 @@ class CollectProgress:
         if self._console.is_terminal:
             if last or now - self._told > 0.1:  # noqa: PLR2004 - as often as an eye can follow
                 self._told = now
-                self._bar.update(self._task, completed=self._done, **self._fields(now))
+                fields = self._fields(now)
+                self._bar.update(
+                    self._task,
+                    completed=self._done,
+                    rate=fields["rate"],
+                    reward=fields["reward"],
+                    failed=fields["failed"],
+                )
         elif last or now - self._told > PLAIN_EVERY_S:
             self._told = now
             told = " · ".join(text for text in self._fields(now).values() if text)

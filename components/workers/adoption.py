@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bus import Conflict, Recorded
+from bus import Conflict
 from components.durable import Call, from_recorded, reexecute
 from components.workers.rollout import Rollout
 from components.workers.tally import Tally
-from contracts.events import Event
+from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from itertools import takewhile
 import msgspec
 import structlog
 
-from bus import Bus, Conflict, Delivery, Pool, Recorded, Replies
+from bus import Bus, Conflict, DeadLetter, Delivery, Pool, Replies
 from components.agents.base import Agent, AgentConfig, RolloutInfo
 from components.durable import Call, Context, Execution, NondeterminismError, Reply, UnknownReply
 from components.workers import adoption
 from components.workers.ending import ending, failure
 from components.workers.rollout import Rollout
 from components.workers.spec import WorkerSpec
-from contracts.events import CallError, Event
+from contracts.events import CallError, Event, Recorded
 from contracts.rollouts import RolloutRequest, RolloutResult
 from contracts.tasks import Task
 
@@ -56,7 +56,13 @@ class AgentWorker:
     async def start(self) -> None:
         """Listens for replies, and only then joins the pool."""
         self.replies = await self.bus.replies(self.worker, self._on_reply)
-        self._pool = await self.bus.pool(self._spec.kind, self._spec.instance, self._spec.slots)
+        self._pool = await self.bus.pool(
+            self._spec.kind,
+            self._spec.instance,
+            self._spec.slots,
+            types=("rollout.requested", "agent.requested"),
+            on_dead=self._on_dead,
+        )
 
     async def serve(self) -> None:
         """Takes rollouts until the pool is stopped."""
@@ -79,9 +85,7 @@ class AgentWorker:
                 await asyncio.wait_for(self._idle.wait(), seconds)
         for rollout in list(self._rollouts.values()):
             self.forget(rollout)
-            await rollout.delivery.nak(1.0)
-        if self.replies is not None:
-            await self.replies.stop()
+            rollout.delivery.nak(1.0)
 
     # --- begin -------------------------------------------------------------------------------------------------
 
@@ -91,10 +95,7 @@ class AgentWorker:
             request = _REQUEST.decode(await self.bus.fetch_data(event))
         except msgspec.DecodeError as error:
             self._room.release()
-            reason = f"not a rollout request: {error}"
-            await self.bus.dead_letter(delivery, reason=reason)
-            await self._end(event, *failure(event, CallError(kind="poison", message=reason), None))
-            await delivery.ack()
+            await self._bury(delivery, f"not a rollout request: {error}")
             return
         rollout = Rollout(delivery, request, datetime.now(UTC))
         self._rollouts[rollout.key] = rollout
@@ -103,6 +104,26 @@ class AgentWorker:
         else:
             rollout.execution = self.execution_of(rollout)
             self.advance(rollout, rollout.execution.start())
+
+    async def _bury(self, delivery: Delivery, message: str) -> None:
+        letter = DeadLetter(
+            reason="undecodable",
+            message=message,
+            subject=delivery.subject,
+            seq=delivery.seq,
+            num_delivered=delivery.num_delivered,
+            raw=delivery.raw,
+            event=delivery.event,
+        )
+        await self.bus.dead_letter(letter, self._spec.kind, self._spec.instance)
+        await self._on_dead(letter)
+        delivery.ack()
+
+    async def _on_dead(self, letter: DeadLetter) -> None:
+        """The rollout of a request that cannot be processed fails, so that nothing waits for it."""
+        if letter.event is not None and letter.reason != "subject_mismatch":
+            error = CallError(kind="poison", message=letter.message, details={"reason": letter.reason})
+            await self._end(letter.event, *failure(letter.event, error, None))
 
     def execution_of(self, rollout: Rollout) -> Execution[RolloutResult]:
         """A fresh execution of the agent's code for this rollout."""
@@ -130,7 +151,7 @@ class AgentWorker:
             self._log.info("rollout.lost", rollout=rollout.id, reason=str(lost))
             self.forget(rollout)
             if lost.finished:
-                await rollout.delivery.ack()
+                rollout.delivery.ack()
             return
         except NondeterminismError as error:
             self._log.error("rollout.nondeterministic", rollout=rollout.id, message=str(error))
@@ -258,7 +279,7 @@ class AgentWorker:
     async def _finish(self, rollout: Rollout, what: str, data: bytes) -> None:
         await self._end(rollout.event, what, data)
         self.forget(rollout)
-        await rollout.delivery.ack()
+        rollout.delivery.ack()
 
     async def _end(self, request: Event, what: str, data: bytes) -> None:
         event = self.bus.event(

@@ -7,12 +7,12 @@ letter. It never decides what a request means: the `answer` it is given does.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 import msgspec
 import structlog
 
-from bus import Bus, Conflict, Delivery, Pool
+from bus import Bus, Conflict, DeadLetter, Delivery, Pool
 from components.workers.spec import WorkerSpec
 from contracts.events import CallError, Event
 
@@ -31,17 +31,17 @@ class CallRefused(Exception):
 class Callee:
     """One worker's share of a pool."""
 
-    def __init__(self, bus: Bus, pool: Pool, answer: Answer, *, concurrency: int) -> None:
-        self._bus, self._pool, self._answer = bus, pool, answer
-        self._room = asyncio.Semaphore(concurrency)
+    def __init__(self, bus: Bus, answer: Answer, *, concurrency: int) -> None:
+        self._bus, self._answer = bus, answer
+        self._pool: Pool | None = None
+        self.room = asyncio.Semaphore(concurrency)
+        """A place for each call in progress; a model gives its own back while it waits to try again."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger()
 
-    @classmethod
-    async def join(cls, bus: Bus, spec: WorkerSpec, answer: Answer, *, concurrency: int) -> "Callee":
-        """Joins the pool of the spec's instance."""
-        pool = await bus.pool(spec.kind, spec.instance, spec.slots)
-        return cls(bus, pool, answer, concurrency=concurrency)
+    async def join(self, spec: WorkerSpec, types: Collection[str]) -> None:
+        """Joins the pool of the spec's instance, for requests of these types."""
+        self._pool = await self._bus.pool(spec.kind, spec.instance, spec.slots, types=types, on_dead=self._on_dead)
 
     @property
     def in_progress(self) -> int:
@@ -50,8 +50,9 @@ class Callee:
 
     async def serve(self) -> None:
         """Takes requests until the pool is stopped, then finishes those in progress."""
+        assert self._pool is not None
         async for delivery in self._pool:
-            await self._room.acquire()
+            await self.room.acquire()
             task = asyncio.create_task(self._handle(delivery))
             self._tasks.add(task)
             task.add_done_callback(self._finished)
@@ -60,7 +61,8 @@ class Callee:
 
     async def drain(self, seconds: float) -> None:
         """Stops taking, waits for what is in progress, and gives back what is not done in time."""
-        await self._pool.stop()
+        if self._pool is not None:
+            await self._pool.stop()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         for task in list(self._tasks):
@@ -68,7 +70,7 @@ class Callee:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._room.release()
+        self.room.release()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("call.unacknowledged", exc_info=error)
 
@@ -76,17 +78,21 @@ class Callee:
         request = delivery.event
         if delivery.num_delivered > 1 and await self._bus.last(request.replyto) is not None:
             self._log.info("call.already_answered", rollout=request.rolloutid, call=request.callkey)
-            await delivery.ack()
+            delivery.ack()
             return
         try:
             await self._reply(delivery, request)
         except asyncio.CancelledError:
-            await delivery.nak(1.0)
+            delivery.nak(1.0)
             raise
 
     async def _reply(self, delivery: Delivery, request: Event) -> None:
         started = time.perf_counter()
         outcome, data = await self._answered(delivery)
+        await self._publish(request, outcome, data, time.perf_counter() - started)
+        delivery.ack()
+
+    async def _publish(self, request: Event, outcome: str, data: bytes, elapsed: float = 0.0) -> None:
         reply = self._bus.event(
             type=f"{request.type.partition('.')[0]}.{outcome}",
             subject=request.replyto,
@@ -95,13 +101,18 @@ class Callee:
             callkey=request.callkey,
             causationid=request.id,
             traceparent=request.traceparent,
-            elapsed=round(time.perf_counter() - started, 6),
+            elapsed=round(elapsed, 6),
         )
         try:
             await self._bus.publish(reply)
         except Conflict as conflict:
             self._log.info("call.answered_elsewhere", rollout=request.rolloutid, by=conflict.stored.event.source)
-        await delivery.ack()
+
+    async def _on_dead(self, letter: DeadLetter) -> None:
+        """The call of a request that cannot be processed fails, so that nothing waits for it."""
+        if letter.event is not None and letter.reason != "subject_mismatch":
+            error = CallError(kind="poison", message=letter.message, details={"reason": letter.reason})
+            await self._publish(letter.event, "failed", msgspec.json.encode(error))
 
     async def _answered(self, delivery: Delivery) -> tuple[str, bytes]:
         request = delivery.event

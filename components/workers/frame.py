@@ -76,8 +76,8 @@ class Frame:
         bus = await Bus.connect(
             spec.url,
             LogConfig.model_validate(spec.log),
-            name=self.worker,
-            writer=f"{spec.kind}/{spec.instance}/{self.worker}",
+            name=f"{spec.kind}/{spec.instance}/{self.worker}",
+            writer=self.worker,
         )
         try:
             server = await self._server(bus)

@@ -20,36 +20,35 @@ class ModelWorker:
     """One worker of a model's pool."""
 
     def __init__(self, bus: Bus, model: Model[ModelConfig], spec: WorkerSpec) -> None:
-        self._bus, self._model, self._spec = bus, model, spec
-        self._callee: Callee | None = None
+        self._model, self._spec = model, spec
+        self._callee = Callee(bus, self._answer, concurrency=model.config.pool.concurrency)
 
     @property
     def in_progress(self) -> int:
         """Calls taken and not yet acknowledged."""
-        return self._callee.in_progress if self._callee else 0
+        return self._callee.in_progress
 
     async def start(self) -> None:
         """Starts the component and joins its pool."""
         await self._model.start()
-        concurrency = self._model.config.pool.concurrency
-        self._callee = await Callee.join(self._bus, self._spec, self._answer, concurrency=concurrency)
+        await self._callee.join(self._spec, ("model.requested",))
 
     async def serve(self) -> None:
         """Answers calls until `drain`."""
-        assert self._callee is not None
         await self._callee.serve()
 
     async def drain(self, seconds: float) -> None:
         """Finishes the calls in progress within `seconds`, gives the others back, and stops the component."""
-        if self._callee is not None:
-            await self._callee.drain(seconds)
+        await self._callee.drain(seconds)
         await self._model.stop()
 
     async def _answer(self, delivery: Delivery, data: bytes) -> bytes:
         deadline_s = self._model.config.deadline_s
         try:
             params = ResponseCreateParams.model_validate_json(data)
-            call = ModelCall(rollout_id=delivery.event.rolloutid, call_key=delivery.event.callkey)
+            call = ModelCall(
+                rollout_id=delivery.event.rolloutid, call_key=delivery.event.callkey, place=self._callee.room
+            )
             async with asyncio.timeout(deadline_s):
                 response = await self._model.responses(params, call)
         except ValidationError as error:

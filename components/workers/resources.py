@@ -27,28 +27,25 @@ class ResourcesWorker:
 
     def __init__(self, bus: Bus, resources: Resources[ResourcesConfig], spec: WorkerSpec) -> None:
         self._bus, self._spec = bus, spec
-        self._concurrency = resources.config.pool.concurrency
         self._runtime = Runtime(resources)
-        self._callee: Callee | None = None
+        self._callee = Callee(bus, self._answer, concurrency=resources.config.pool.concurrency)
 
     @property
     def in_progress(self) -> int:
         """Calls taken and not yet acknowledged."""
-        return self._callee.in_progress if self._callee else 0
+        return self._callee.in_progress
 
     async def start(self) -> None:
         """Joins the pool."""
-        self._callee = await Callee.join(self._bus, self._spec, self._answer, concurrency=self._concurrency)
+        await self._callee.join(self._spec, ("session.requested", "tool.requested", "verify.requested"))
 
     async def serve(self) -> None:
         """Answers calls until `drain`."""
-        assert self._callee is not None
         await self._callee.serve()
 
     async def drain(self, seconds: float) -> None:
         """Finishes the calls in progress within `seconds` and gives the others back."""
-        if self._callee is not None:
-            await self._callee.drain(seconds)
+        await self._callee.drain(seconds)
 
     async def _answer(self, delivery: Delivery, data: bytes) -> bytes:
         request = delivery.event

@@ -7,10 +7,10 @@ import time
 from collections import deque
 from datetime import datetime
 
-from bus import Delivery, Recorded
+from bus import Delivery
 from components.durable import Execution
 from components.workers.tally import Tally
-from contracts.events import Event
+from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import RolloutRequest, RolloutResult
 
