@@ -1,7 +1,7 @@
 """What all component configurations share."""
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from components.config import (
     AgentRef,
@@ -24,8 +24,8 @@ class Everything(ComponentConfig):
     policy: ModelRef
     resources: ResourcesRef | None = None
     note: str = "policy"
-    helpers: list[AgentRef] = []
-    judges: dict[str, Judge] = {}
+    helpers: list[AgentRef] = Field(default_factory=list)
+    judges: dict[str, Judge] = Field(default_factory=dict)
     pair: tuple[ModelRef, str] | None = None
     single: Judge | ModelRef | None = None
     open_ended: tuple[ModelRef, ...] = ()
