@@ -17,11 +17,8 @@ COMMANDS: Final = (
     "run",
     "up",
     "worker",
-    "status",
-    "rebuild",
     "validate",
     "datasets",
-    "new",
     "doctor",
 )
 

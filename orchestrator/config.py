@@ -33,7 +33,7 @@ _REFUSED: Final = re.compile(r"\$\{\s*oc\.(env|decode)\s*:")
 class Config:
     """A resolved configuration."""
 
-    settings: Settings
+    settings: Settings = field(repr=False)
     instances: Mapping[str, Instance]
     folder: Path
     """The working directory, that relative paths start from."""

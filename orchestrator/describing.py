@@ -163,12 +163,13 @@ def _unfit_pools(config: Config, descriptions: Descriptions) -> list[Problem]:
     problems = []
     for name, description in descriptions.items():
         workers, slots = pool_size(description), pool_slots(description)
-        if slots < workers and (slots > 1 or description.stateful):
+        path = (*config.instances[name].path, "pool", "slots")
+        if description.kind == "agents" and slots > 1:
+            problems.append(config.problem(path, "must be 1 for agents: any worker takes any rollout"))
+        elif slots < workers and (slots > 1 or description.stateful):
             why = "each worker needs a slot" if slots > 1 else "it keeps sessions, and each must find its worker again"
-            path = (*config.instances[name].path, "pool", "slots")
-            problems.append(
-                config.problem(path, f"is {slots} for {workers} workers, at least {workers} are needed: {why}")
-            )
+            message = f"is {slots} for {workers} workers, at least {workers} are needed: {why}"
+            problems.append(config.problem(path, message))
     return problems
 
 

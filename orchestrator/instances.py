@@ -4,7 +4,7 @@ The shape of an instance is name -> kind -> implementation -> content. Called by
 the component's matter.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final
 
@@ -24,7 +24,7 @@ class Instance:
     name: str
     kind: Kind
     implementation: str
-    content: Tree
+    content: Tree = field(repr=False)
     """Exactly what the implementation's config takes; secrets in clear."""
 
     @property

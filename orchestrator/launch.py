@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from secrets import choice
+from secrets import choice, token_hex
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from bus import Bus, EmbeddedServer, LogConfig
 from contracts.deployments import ResolvedDeployment
 from orchestrator.config import Config
-from orchestrator.describing import Checked, Descriptions, pool_slots
+from orchestrator.describing import Checked, Descriptions
 from orchestrator.errors import UsageError
 from orchestrator.pools import worker_commands
 from orchestrator.run_files import RunFiles
@@ -68,7 +68,7 @@ class Deployment:
                 )
                 stack.push_async_callback(server.stop)
                 url = server.url
-            bus = await _connect(url, settings.log, descriptions)
+            bus = await _connect(url, settings.log)
             stack.push_async_callback(bus.close)
             await bus.ensure_log()
             deployment = cls(bus, url, config, descriptions)
@@ -92,7 +92,7 @@ class Deployment:
         """
         log = config.settings.log
         if descriptions is None:
-            bus = await _connect(url, log, {})
+            bus = await _connect(url, log)
             try:
                 resolved = await resolved_deployment(bus)
             finally:
@@ -101,7 +101,7 @@ class Deployment:
                 where = f"{config.redactor.text(url)} in the namespace {log.namespace!r}"
                 raise UsageError(f"nothing is deployed at {where}: start it with `jetgym up CONFIG… --url …`")
             log, descriptions = LogConfig.model_validate(resolved.log), resolved.descriptions
-        bus = await _connect(url, log, descriptions)
+        bus = await _connect(url, log)
         try:
             await bus.ensure_log()
             yield cls(bus, url, config, descriptions)
@@ -143,7 +143,6 @@ async def resolved_deployment(bus: Bus) -> ResolvedDeployment | None:
     return msgspec.json.decode(await bus.fetch_data(found.event), type=ResolvedDeployment)
 
 
-async def _connect(url: str, log: LogConfig, descriptions: Descriptions) -> Bus:
-    name = f"orchestrator-{os.getpid()}"
-    slots = {instance: pool_slots(description) for instance, description in descriptions.items()}
-    return await Bus.connect(url, log, name=name, writer=f"orchestrator/{name}", slots=slots)
+async def _connect(url: str, log: LogConfig) -> Bus:
+    writer = f"orchestrator-{token_hex(4)}"
+    return await Bus.connect(url, log, name=f"orchestrator/{writer}", writer=writer)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from orchestrator.errors import WorkerDied
 from orchestrator.redaction import Redactor
@@ -63,8 +63,9 @@ class Supervisor:
             self._tasks.append(task)
         serving = asyncio.gather(*(worker.ready.wait() for worker in self._workers))
         watching = asyncio.create_task(self.watch())
+        waiting: set[asyncio.Future[Any]] = {serving, watching}
         try:
-            await asyncio.wait({serving, watching}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
                 watching.result()
         finally:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from components.config import DatasetConfig
 from components.loading import INSTALLED
 from contracts.deployments import Description
+from contracts.problems import problems
 from contracts.responses import ResponseCreateParams
 from orchestrator.config import Config
 from orchestrator.describing import Descriptions
@@ -44,6 +45,8 @@ class TaskLine(NamedTuple):
 class Dataset(NamedTuple):
     """A file of tasks, and for whom it is."""
 
+    name: str
+    """As it was written."""
     path: Path
     agent: str | None
     """None: each line names its agent."""
@@ -72,17 +75,21 @@ class Materialized(NamedTuple):
     """Bad lines that were left out."""
 
 
-def read_tasks(path: Path) -> Iterator[TaskLine | Problem]:
-    """The lines of a file of tasks one by one, checked; empty lines are passed over. Raises `UsageError`."""
+def read_tasks(path: Path, name: str | None = None) -> Iterator[TaskLine | Problem]:
+    """The lines of a file of tasks one by one, checked; empty lines are passed over. Raises `UsageError`.
+
+    Problems call the file by its `name`.
+    """
+    name = name or str(path)
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if number == 1:
                     line = line.removeprefix(b"\xef\xbb\xbf")  # noqa: PLW2901 - a byte order mark is no JSON
                 if line.strip():
-                    yield _read(path, number, line)
+                    yield _read(name, number, line)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from error
 
 
 def datasets_of(config: Config, descriptions: Descriptions) -> list[Dataset]:
@@ -93,9 +100,9 @@ def datasets_of(config: Config, descriptions: Descriptions) -> list[Dataset]:
         raise UsageError(f"there is no agent {settings.agent!r}; {nearest(settings.agent, list(agents))}")
     if settings.input is not None:
         only = next(iter(agents)) if len(agents) == 1 else None
-        return [Dataset(_find(settings.input, config), settings.agent or only, settings.repeats or 1)]
+        return [Dataset(settings.input, _find(settings.input, config), settings.agent or only, settings.repeats or 1)]
     found = [
-        Dataset(_find(dataset.path, config), name, settings.repeats or dataset.repeats)
+        Dataset(dataset.path, _find(dataset.path, config), name, settings.repeats or dataset.repeats)
         for name, description in agents.items()
         if settings.agent in (None, name)
         for dataset in (DatasetConfig.model_validate(entry) for entry in description.config["datasets"])
@@ -112,16 +119,16 @@ def materialize(config: Config, descriptions: Descriptions) -> Materialized:
     sessionless = tuple(n for n, d in descriptions.items() if d.kind == "resources" and not d.stateful)
     tools = {n: _tools_for(d, descriptions) for n, d in descriptions.items() if d.kind == "agents"}
     tasks: list[MaterializedTask] = []
-    problems: list[Problem] = []
+    told: list[Problem] = []
     bad = task_index = 0
     for dataset in datasets_of(config, descriptions):
         good = 0
-        for line in read_tasks(dataset.path):
+        for line in read_tasks(dataset.path, dataset.name):
             agent = line if isinstance(line, Problem) else _agent(dataset, line, list(tools))
             if isinstance(line, Problem) or isinstance(agent, Problem):
                 assert isinstance(agent, Problem)
                 bad += 1
-                problems += [agent] if bad <= SHOWN else []
+                told += [agent] if bad <= SHOWN else []
                 continue
             sent = _sent(line, tools[agent])
             tasks += [
@@ -135,7 +142,7 @@ def materialize(config: Config, descriptions: Descriptions) -> Materialized:
             if good == settings.limit:
                 break
     if bad and not settings.skip_bad_lines:
-        raise InputError(f"{bad} lines are no tasks; --skip-bad-lines leaves them out", problems=problems, total=bad)
+        raise InputError(f"{bad} lines are no tasks; --skip-bad-lines leaves them out", problems=told, total=bad)
     if not tasks:
         raise UsageError("there is no task to run")
     return Materialized(tasks, bad)
@@ -166,7 +173,8 @@ def check_inputs(path: Path, tasks: Sequence[MaterializedTask], rollout_id: Call
     begun = 0
     with path.open("rb") as file:
         for begun, line in enumerate(file, start=1):
-            if begun > len(tasks) or input_line(tasks[begun - 1], rollout_id(tasks[begun - 1])) != line:
+            task = tasks[begun - 1] if begun <= len(tasks) else None
+            if task is not None and input_line(task, rollout_id(task)) != line:
                 raise UsageError(
                     f"line {begun} of {path} is not what would be sent now: the tasks, the repeats, the agent or its "
                     f"tools have changed since the run began. Start a new run, or undo the change"
@@ -188,8 +196,8 @@ def run_id_of(path: Path) -> str:
     return rollout.rsplit("-", 2)[0]
 
 
-def _read(path: Path, number: int, line: bytes) -> TaskLine | Problem:
-    where = f"{path}:{number}"
+def _read(name: str, number: int, line: bytes) -> TaskLine | Problem:
+    where = f"{name}:{number}"
     try:
         fields = _FIELDS.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -199,17 +207,16 @@ def _read(path: Path, number: int, line: bytes) -> TaskLine | Problem:
     try:
         ResponseCreateParams.model_validate_json(bytes(raw))
     except ValidationError as error:
-        fault, *more = error.errors(include_url=False, include_input=False)
-        field = ".".join((_PARAMS, *(str(part) for part in fault["loc"])))
+        (field, message), *more = problems(error, msgspec.json.decode(raw))
         others = f" (and {len(more)} more)" if more else ""
-        return Problem(where, field, f"{fault['msg']}{others}")
+        return Problem(where, ".".join(filter(None, (_PARAMS, field))), f"{message}{others}")
     return TaskLine(number, fields, _FIELDS.decode(raw))
 
 
 def _agent(dataset: Dataset, line: TaskLine, agents: Sequence[str]) -> str | Problem:
     if dataset.agent is not None:
         return dataset.agent
-    where = f"{dataset.path}:{line.number}"
+    where = f"{dataset.name}:{line.number}"
     try:
         name = msgspec.json.decode(line.fields["agent_ref"], type=_AgentRef).name
     except (KeyError, msgspec.DecodeError):
@@ -238,5 +245,5 @@ def _tools_for(agent: Description, descriptions: Descriptions) -> msgspec.Raw | 
 def _find(name: str, config: Config) -> Path:
     for path in (config.folder / name, INSTALLED / name):
         if path.is_file():
-            return path.relative_to(config.folder) if path.is_relative_to(config.folder) else path
+            return path
     raise UsageError(f"there is no file {name!r} of tasks")

