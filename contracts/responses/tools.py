@@ -127,13 +127,23 @@ class ApplyPatchTool(ApiModel):
     allowed_callers: list[str] | None = None
 
 
+class UnknownTool(ApiModel):
+    """A tool of a type that this version does not know, kept whole."""
+
+    type: str
+
+
+SimpleTool: TypeAlias = Annotated[FunctionTool | CustomTool | UnknownTool, Variants()]
+"""What a namespace may hold."""
+
+
 class NamespaceTool(ApiModel):
     """Function and custom tools under one name."""
 
     type: Literal["namespace"]
     name: str
     description: str | None = None
-    tools: list["SimpleTool"]
+    tools: list[SimpleTool]
 
 
 class ToolSearchTool(ApiModel):
@@ -150,15 +160,6 @@ class ProgrammaticToolCalling(ApiModel):
 
     type: Literal["programmatic_tool_calling"]
 
-
-class UnknownTool(ApiModel):
-    """A tool of a type that this version does not know, kept whole."""
-
-    type: str
-
-
-SimpleTool: TypeAlias = Annotated[FunctionTool | CustomTool | UnknownTool, Variants()]
-"""What a namespace may hold."""
 
 Tool: TypeAlias = Annotated[
     FunctionTool
