@@ -10,9 +10,10 @@ import hashlib
 from typing import Final
 
 from bus.connection import Connection
-from bus.direct import Stored, last_of_each
+from bus.direct import Stored
 from bus.errors import BlobLost
 from bus.publish import Publisher
+from bus.scan import all_of
 from bus.subjects import Subjects
 
 CHUNK_BYTES: Final = 512 * 1024
@@ -55,7 +56,7 @@ class Blobs:
     async def fetch(self, dataref: str) -> bytes:
         """The data of a reference; raises `BlobLost` if it is not whole."""
         digest = dataref.removeprefix(SCHEME)
-        found = await last_of_each(
+        found = await all_of(
             self._connection, self._subjects.blob_stream, [f"{self._subjects.namespace}.blob.{digest}.*.*"]
         )
         rows: dict[int, dict[int, bytes]] = {}

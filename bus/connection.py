@@ -183,7 +183,7 @@ async def connect(url: str, *, name: str, timeout_s: float = _CONNECT_S) -> Conn
     try:
         async with asyncio.timeout(timeout_s):
             await wire.connect(
-                url,
+                url.split(","),
                 name=name,
                 error_cb=on_error,
                 disconnected_cb=connection._disconnected,  # noqa: SLF001
@@ -207,6 +207,9 @@ async def connect(url: str, *, name: str, timeout_s: float = _CONNECT_S) -> Conn
         connection.closed = True
         await wire.close()
         raise
+    if not wire.has_jetstream:
+        await connection.close()
+        raise ServerUnfit(f"JetStream is off at {connection.url}: start that nats-server with -js")
     version = wire.connected_server_version
     if (version.major, version.minor) < MINIMUM_VERSION:
         await connection.close()
@@ -237,7 +240,9 @@ def field_of(headers: bytes | None, name: bytes) -> bytes:
 
 def redacted(url: str) -> str:
     """The URL without its user and password: fit for logs and errors."""
+    return ",".join(_redacted(one) for one in url.split(","))
+
+
+def _redacted(url: str) -> str:
     parts = urlsplit(url)
-    if "@" not in parts.netloc:
-        return url
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

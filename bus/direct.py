@@ -1,6 +1,7 @@
 """Reading single subjects of a stream without a consumer (`DIRECT.GET`).
 
-Called by `publish` (who holds this subject?), `history` and `blobs`. It returns stored bytes and never decodes them.
+Called by `publish` (who holds this subject?) and by `scan` for histories and blobs. It returns stored bytes and never
+decodes them.
 With replicas any of them may answer, so that what was stored a moment ago may not be there yet.
 """
 
@@ -18,6 +19,7 @@ _TOO_MANY: Final = 413
 _END_OF_BATCH: Final = 204
 _TIMEOUT_S: Final = 5.0
 _ATTEMPTS: Final = 4
+_PAGE_BYTES: Final = 8 * 1024 * 1024
 _PAUSE_S: Final = 0.1
 
 
@@ -35,54 +37,71 @@ class Stored(msgspec.Struct, frozen=True):
 
 async def last(connection: Connection, stream: str, subject: str) -> Stored | None:
     """The newest message on `subject`, which may hold wildcards; None if there is none."""
-    found = await many(connection, stream, {"last_by_subj": subject})
+    found, _ = await _ask(connection, stream, {"last_by_subj": subject})
     return found[0] if found else None
 
 
 async def last_of_each(connection: Connection, stream: str, filters: Sequence[str]) -> list[Stored]:
     """The newest message of each subject that a filter matches, by sequence; raises `TooManySubjects`."""
-    return await many(connection, stream, {"multi_last": list(filters)})
+    question: dict[str, object] = {"multi_last": list(filters), "max_bytes": _PAGE_BYTES}
+    found, page = await _ask(connection, stream, question)
+    while page is not None and page.pending:
+        more, page = await _ask(connection, stream, {**question, "seq": page.last + 1, "up_to_seq": page.up_to})
+        found += more
+    found.sort(key=lambda message: message.seq)
+    return found
 
 
-async def many(connection: Connection, stream: str, question: dict[str, object]) -> list[Stored]:
+class _Page(msgspec.Struct):
+    """The end of a batch: how far it went."""
+
+    pending: int
+    last: int
+    up_to: int
+
+
+async def _ask(connection: Connection, stream: str, question: dict[str, object]) -> tuple[list[Stored], _Page | None]:
     """Asks, and asks again when an answer is cut off; raises `Unreachable` after some attempts."""
     payload = msgspec.json.encode(question)
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS - 1):
         try:
-            return await _ask(connection, stream, payload, batch="multi_last" in question)
+            return await _ask_once(connection, stream, payload, batch="multi_last" in question)
         except Unreachable:
-            if attempt == _ATTEMPTS - 1:
-                raise
-        await asyncio.sleep(_PAUSE_S * 2**attempt)
-    raise AssertionError
+            await asyncio.sleep(_PAUSE_S * 2**attempt)
+    return await _ask_once(connection, stream, payload, batch="multi_last" in question)
 
 
-async def _ask(connection: Connection, stream: str, payload: bytes, *, batch: bool) -> list[Stored]:
-    done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+async def _ask_once(
+    connection: Connection, stream: str, payload: bytes, *, batch: bool
+) -> tuple[list[Stored], _Page | None]:
+    done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
     found: list[Stored] = []
 
     def on_answer(_subject: bytes, _reply: bytes, data: bytes, headers: bytes | None) -> None:
-        status = status_of(headers)
-        if status == 0:
-            found.append(
-                Stored(int(field_of(headers, b"Nats-Sequence")), field_of(headers, b"Nats-Subject").decode(), data)
-            )
-        if (status != 0 or not batch) and not done.done():
-            done.set_result(status)
+        ends = not batch or status_of(headers) != 0
+        if status_of(headers) == 0:
+            sequence, subject = field_of(headers, b"Nats-Sequence"), field_of(headers, b"Nats-Subject")
+            found.append(Stored(int(sequence), subject.decode(), data))
+        if ends and not done.done():
+            done.set_result(headers)
 
     token, reply = connection.expect(on_answer)
     try:
         connection.send(f"$JS.API.DIRECT.GET.{stream}".encode(), reply, payload)
-        status = await asyncio.wait_for(done, _TIMEOUT_S)
+        end = await asyncio.wait_for(done, _TIMEOUT_S)
     except TimeoutError:
         raise Unreachable(f"no answer to a read of stream {stream} in {_TIMEOUT_S:g} s") from None
     finally:
         connection.forget(token)
+    status = status_of(end)
     if status == _TOO_MANY:
         raise TooManySubjects(f"more than 1,024 subjects of stream {stream} match")
     if status == NO_RESPONDERS:
         raise Unreachable(f"nobody serves stream {stream} at {connection.url}: does the log exist?")
-    if status not in (0, _NOT_FOUND, _END_OF_BATCH):
+    if status == _END_OF_BATCH:
+        return found, _Page(
+            *(int(field_of(end, name)) for name in (b"Nats-Num-Pending", b"Nats-Last-Sequence", b"Nats-UpTo-Sequence"))
+        )
+    if status not in (0, _NOT_FOUND):
         raise Unreachable(f"a read of stream {stream} was refused with status {status}")
-    found.sort(key=lambda message: message.seq)
-    return found
+    return found, None

@@ -1,15 +1,14 @@
 """All events of one rollout, in the log's order.
 
 Called by workers on a redelivery or an adoption, and by replay. One event a subject makes "the last of each subject"
-the whole history, so one request answers; a rollout of more than 1,024 events is read with a consumer instead. What
-cannot be decoded is left out and told: it is in a dead letter.
+the whole history, which one request answers. What cannot be decoded is left out and told: it is in a dead letter.
 """
 
 import structlog
 
 from bus.connection import Connection
-from bus.direct import Stored, TooManySubjects, last, last_of_each
-from bus.scan import read
+from bus.direct import Stored, last
+from bus.scan import all_of
 from bus.subjects import Subjects
 from contracts.codec import decode
 from contracts.errors import InvalidEvent
@@ -21,10 +20,7 @@ _log = structlog.get_logger("bus.history")
 async def history(connection: Connection, subjects: Subjects, rollout: str) -> list[Recorded]:
     """See `Bus.history`."""
     stream, filters = subjects.stream(subjects.partition(rollout)), subjects.history_of(rollout)
-    try:
-        stored = await last_of_each(connection, stream, filters)
-    except TooManySubjects:
-        stored = [message async for message in read(connection, stream, filters, start=1, follow=False)]
+    stored = await all_of(connection, stream, filters)
     return [recorded for message in stored if (recorded := recorded_of(message)) is not None]
 
 

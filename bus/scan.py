@@ -1,6 +1,7 @@
-"""Reading a whole log or a part of it, in order, in bounded memory.
+"""Reading a whole log or a part of it, in order.
 
-Called by rebuild, replay, and by `history` for very long rollouts. Reading does not disturb the log: no acks, nothing
+Called by rebuild and replay, in bounded memory (`read`), and by `history` and `blobs` for the few messages that
+belong together (`all_of`). Reading does not disturb the log: no acks, nothing
 durable.
 """
 
@@ -10,12 +11,20 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from bus.connection import Connection
-from bus.direct import Stored
+from bus.direct import Stored, TooManySubjects, last_of_each
 from bus.ordered import OrderedReader
 from bus.topology import stream_info
 
 _HIGH: Final = 4_096
 _LOW: Final = 512
+
+
+async def all_of(connection: Connection, stream: str, filters: Sequence[str]) -> list[Stored]:
+    """The message of each subject that a filter matches, by sequence: in one request, or by reading if too many."""
+    try:
+        return await last_of_each(connection, stream, filters)
+    except TooManySubjects:
+        return [message async for message in read(connection, stream, filters, start=1, follow=False)]
 
 
 async def read(

@@ -21,7 +21,6 @@ ENVELOPE_BYTES: Final = 16 * 1024
 
 _NS: Final = 1_000_000_000
 _NOT_FOUND: Final = 10059
-_NO_JETSTREAM: Final = (10039, 10076)
 _PARTITIONS: Final = "jetgym_partitions"
 
 _log = structlog.get_logger("bus.topology")
@@ -49,7 +48,7 @@ class LogConfig(BaseModel):
     """S2 compression of the log on disk."""
     inline_limit: int = Field(default=65_536, ge=1024)
     """Data of more bytes than this is stored once as a blob and referred to by its SHA-256."""
-    blob_limit: int = Field(default=64 * 1024 * 1024, ge=1024)
+    blob_limit: int = Field(default=64 * 1024 * 1024, ge=1024, le=1024 * 1024 * 1024)
     """Data of more bytes than this is refused."""
     ack_wait_s: float = Field(default=30.0, gt=0)
     """Seconds without a sign of life after which a delivery goes to another worker."""
@@ -124,8 +123,6 @@ async def _ensure(connection: Connection, wanted: dict[str, Any], *, adjust: boo
     try:
         found = (await stream_info(connection, name)).config
     except ApiRefused as error:
-        if error.err_code in _NO_JETSTREAM:
-            raise ServerUnfit(f"JetStream is off at {connection.url}: start nats-server with -js") from None
         if error.err_code != _NOT_FOUND:
             raise
         found = (await connection.api(f"STREAM.CREATE.{name}", wanted, StreamInfo)).config

@@ -23,6 +23,7 @@ PRIVATE_NAMES: Final = (
     "_pending",
     "_pending_data_size",
     "_process_msg",
+    "_server_info",
     "_sid",
     "_subs",
     "_transport",
@@ -39,6 +40,11 @@ class Wire(Client):
         self._handlers: dict[int, Handler] = {}
         self._flush_due = False
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def has_jetstream(self) -> bool:
+        """Whether the server says that JetStream is on."""
+        return bool(self._server_info.get("jetstream"))
 
     async def handle(self, subject: str, handler: Handler) -> int:
         """Subscribes `handler` to `subject`; returns the ID for `unhandle`. It survives reconnects."""
