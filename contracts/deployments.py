@@ -1,4 +1,4 @@
-"""What a deployment says of itself: the `data` of the `deployment.*` events, and the description of a component. No I/O.
+"""What a deployment says of itself: the `data` of the `deployment.*` events, and what a component is. No I/O.
 
 The orchestrator describes each configured instance before anything starts; the description travels in the log, so
 that a trainer on another machine knows the tools and the references without having the component's code.
@@ -41,6 +41,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Resources: the function tools that it serves, as Responses tools."""
     stateful: bool = False
     """Resources: keeps a session, so that it must be seeded."""
+    aggregates: bool = False
+    """Resources: has metrics of its own over a run (`aggregate_metrics`)."""
     replay: Literal["execute", "recording"] = "execute"
     """Agents: whether its trajectories can be re-executed or only read."""
     version: str = ""
@@ -74,3 +76,17 @@ class ResolvedDeployment(msgspec.Struct, frozen=True, kw_only=True):
     """By instance name."""
     log: dict[str, Any]
     """The log's config: namespace, partitions, limits."""
+
+
+class RunStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """`deployment.run`: a run is about to ask for its rollouts."""
+
+    run_id: str
+    config: dict[str, Any]
+    """As resolved for the run, without secrets."""
+    rollouts: int
+    """So many will be asked for."""
+    skipped_lines: int
+    """Lines of the input that were no tasks and were left out."""
+    inputs_sha256: str
+    """Of `materialized_inputs.jsonl`."""

@@ -56,7 +56,8 @@ def describe(request: DescribeRequest) -> Description:
         return msgspec.structs.replace(found, replay=component.replay, version=component.version)
     if issubclass(component, Resources):
         said = component.describe()
-        return msgspec.structs.replace(found, tools=tuple(said.tools), stateful=said.stateful)
+        aggregates = component.jetgym_plan.aggregate_metrics is not None
+        return msgspec.structs.replace(found, tools=said.tools, stateful=said.stateful, aggregates=aggregates)
     return found
 
 

@@ -19,17 +19,25 @@ from contracts.rollouts import RolloutFailure, RolloutResult, RolloutStats
 def ending(rollout: Rollout, execution: Execution[RolloutResult]) -> tuple[str, bytes]:
     """Type and data of the event that ends this rollout, from its finished execution."""
     stats = rollout.tally.stats(rollout.event.time, datetime.now(UTC))
+    found = outcome_of(execution)
+    if isinstance(found, CallError):
+        return failure(rollout.event, found, stats)
+    what = "rollout.completed" if rollout.event.callkey == ROOT_CALL else "agent.replied"
+    return what, msgspec.json.encode(msgspec.structs.replace(found, stats=stats))
+
+
+def outcome_of(execution: Execution[RolloutResult]) -> RolloutResult | CallError:
+    """What a finished execution came to: its result, which has a finite reward, or why it failed."""
     try:
         result = execution.result()
         _check(result)
     except CallFailed as failed:
-        return failure(rollout.event, failed.error, stats)
+        return failed.error
     except NondeterminismError as error:
-        return failure(rollout.event, CallError(kind="nondeterminism", message=str(error)), stats)
+        return CallError(kind="nondeterminism", message=str(error))
     except Exception as error:  # noqa: BLE001 - whatever an author's code raises is data of its own rollout
-        return failure(rollout.event, _agent_error(error), stats)
-    what = "rollout.completed" if rollout.event.callkey == ROOT_CALL else "agent.replied"
-    return what, msgspec.json.encode(msgspec.structs.replace(result, stats=stats))
+        return _agent_error(error)
+    return result
 
 
 def failure(request: Event, error: CallError, stats: RolloutStats | None) -> tuple[str, bytes]:

@@ -1,0 +1,179 @@
+"""What a run came to: `metrics.json`, the table on the terminal, and the commands to go on with.
+
+Counts each outcome as it comes, per agent and per environment (the resources instance that an agent names); at the
+end it asks each resources component for its own metrics. Called by the `run` command.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from components.workers.aggregate import Aggregated, AggregateRequest, aggregate
+from contracts.deployments import Description
+from orchestrator.instances import Instance
+from orchestrator.metrics import Metrics
+from orchestrator.results import FAILURES, ROLLOUTS, Outcome
+from orchestrator.venvs import Python
+
+METRICS = "metrics.json"
+AGGREGATE_S = 600.0
+"""Seconds that a component's own metrics may take."""
+
+
+class RunReport:
+    """Counts the outcomes of one run."""
+
+    def __init__(self, run_id: str, descriptions: Mapping[str, Description]) -> None:
+        self.run_id = run_id
+        self._descriptions = descriptions
+        self._environments = {name: _environment(d) for name, d in descriptions.items() if d.kind == "agents"}
+        self._all = Metrics()
+        self._by_agent: dict[str, Metrics] = {}
+        self._by_environment: dict[str, Metrics] = {}
+        self._started = time.monotonic()
+        self._began = datetime.now(UTC)
+        self._own: dict[str, Any] = {}
+        self._wall_s = 0.0
+
+    def start(self) -> None:
+        """The clock of the run starts now: everything is ready, nothing is submitted."""
+        self._started = time.monotonic()
+        self._began = datetime.now(UTC)
+
+    def add(self, ended: Outcome) -> None:
+        """Counts one ended rollout."""
+        self._wall_s = time.monotonic() - self._started
+        self._all.add(ended)
+        self._by_agent.setdefault(ended.agent, Metrics()).add(ended)
+        environment = self._environments.get(ended.agent)
+        if environment is not None:
+            self._by_environment.setdefault(environment, Metrics()).add(ended)
+
+    async def ask_components(
+        self, folder: Path, instances: Mapping[str, Instance], pythons: Mapping[str, Python], roots: tuple[str, ...]
+    ) -> None:
+        """Adds what each component's `aggregate_metrics` returns for its rollouts."""
+        for name, description in self._descriptions.items():
+            if not description.aggregates or name not in self._by_environment or name not in instances:
+                continue
+            request = AggregateRequest(
+                implementation=description.implementation,
+                config=instances[name].content,
+                path=str(folder / ROLLOUTS),
+                agents=tuple(agent for agent, environment in self._environments.items() if environment == name),
+                roots=roots,
+            )
+            found = await _aggregate(request, pythons[name])
+            self._own[name] = found.metrics if not found.error else {"error": found.error}
+
+    def document(self) -> dict[str, Any]:
+        """What `metrics.json` says."""
+        environments = {name: metrics.summary() for name, metrics in self._by_environment.items()}
+        for name, own in self._own.items():
+            environments[name]["component"] = own
+        ended = self._all.completed + self._all.failed
+        return {
+            "run": {
+                "run_id": self.run_id,
+                "started": self._began.isoformat(),
+                "wall_s": round(self._wall_s, 3),
+                "rollouts_per_s": round(ended / self._wall_s, 3) if self._wall_s else None,
+                **self._all.summary(),
+            },
+            "agents": {name: metrics.summary() for name, metrics in self._by_agent.items()},
+            "environments": environments,
+        }
+
+    def write(self, folder: Path) -> None:
+        """Writes `metrics.json`."""
+        (folder / METRICS).write_text(json.dumps(self.document(), indent=2) + "\n")
+
+    def show(self, console: Console, folder: Path) -> None:
+        """Prints the table, the paths and what to type next."""
+        run = self.document()["run"]
+        console.print()
+        console.print(self._table())
+        rate = f", {run['rollouts_per_s']:.1f} rollouts/s" if run["rollouts_per_s"] else ""
+        console.print(f"{run['completed']} completed, {run['failed']} failed in {run['wall_s']:.1f} s{rate}")
+        for kind, count in run["failures"].items():
+            console.print(f"  failed with {kind}: {count}")
+        console.print("\nWritten:")
+        for name in (ROLLOUTS, *([FAILURES] if run["failed"] else []), METRICS):
+            console.print(f"  {folder / name}", soft_wrap=True)
+        console.print("\nNext:")
+        for command, meaning in (
+            (f"replay list --run {self.run_id}", "the rollouts of this run"),
+            ("replay show last", "the story of the latest one"),
+            ("replay verify last", "its agent's code again, on the recorded replies"),
+        ):
+            console.print(f"  {command:<32} [dim]{meaning}[/dim]", soft_wrap=True)
+
+    def _table(self) -> Table:
+        table = Table(title=f"run {self.run_id}", title_justify="left")
+        for heading, justify in _COLUMNS.items():
+            table.add_column(heading, justify=justify)
+        for agent, metrics in self._by_agent.items():
+            found = metrics.summary()
+            reward, passed = found["reward"], found["pass@k"]
+            mean = "–" if reward["mean"] is None else f"{reward['mean']:.3f}"
+            error = "" if reward["standard_error"] is None else f" ± {reward['standard_error']:.3f}"
+            k = list(passed)[-1] if passed else None
+            table.add_row(
+                self._environments.get(agent) or "–",
+                agent,
+                str(found["tasks"]),
+                str(found["completed"]),
+                str(found["failed"]),
+                mean + error,
+                f"{passed[k]:.3f} @{k}" if k else "–",
+                *(f"{found[name]['mean']:.1f}" if name in found else "–" for name in _MEANS),
+            )
+        return table
+
+
+_COLUMNS: dict[str, Literal["left", "right"]] = {
+    "environment": "left",
+    "agent": "left",
+    "tasks": "right",
+    "done": "right",
+    "failed": "right",
+    "mean reward": "right",
+    "pass@k": "right",
+    "turns": "right",
+    "tools": "right",
+    "tokens out": "right",
+    "seconds": "right",
+}
+_MEANS = ("turns", "tool_calls", "output_tokens", "duration_s")
+
+
+def _environment(description: Description) -> str | None:
+    return next((ref.name for ref in description.references if ref.kind == "resources"), None)
+
+
+async def _aggregate(request: AggregateRequest, python: Python) -> Aggregated:
+    if python.is_own:
+        return await asyncio.to_thread(aggregate, request)
+    process = await asyncio.create_subprocess_exec(
+        *python.command("components.workers.aggregate"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(AGGREGATE_S):
+            out, err = await process.communicate(msgspec.json.encode(request))
+    except TimeoutError:
+        process.kill()
+        return Aggregated(error=f"took longer than {AGGREGATE_S:.0f} s")
+    if process.returncode != 0:
+        return Aggregated(error=err.decode(errors="replace").strip().splitlines()[-1])
+    return msgspec.json.decode(out, type=Aggregated)
