@@ -17,6 +17,8 @@ COMMANDS: Final = (
     "run",
     "up",
     "worker",
+    "status",
+    "rebuild",
     "validate",
     "datasets",
     "doctor",

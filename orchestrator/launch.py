@@ -2,27 +2,30 @@
 
 `Deployment.start` starts the server, makes the log, writes into it what is deployed, and starts the workers;
 `Deployment.connect` uses one that runs elsewhere. Called by the commands, which hand the deployment's bus to
-`collect`. It never looks into tasks or rollouts.
+`collect`. It never looks into a task or a rollout.
 """
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
+from hashlib import file_digest
+from pathlib import Path
 from secrets import choice, token_hex
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from bus import Bus, EmbeddedServer, LogConfig
-from contracts.deployments import ResolvedDeployment
+from bus import Bus, Conflict, EmbeddedServer, LogConfig
+from contracts.deployments import ResolvedDeployment, RunStarted
 from orchestrator.config import Config
 from orchestrator.describing import Checked, Descriptions
 from orchestrator.errors import UsageError
 from orchestrator.pools import worker_commands
 from orchestrator.run_files import RunFiles
 from orchestrator.supervise import Supervisor
+from orchestrator.tasks import Materialized
 
 T = TypeVar("T")
 Report = Callable[[str], None]
@@ -79,7 +82,8 @@ class Deployment:
             report(f"starting {len(commands)} workers")
             await supervisor.start(commands)
             deployment._supervisor = supervisor
-            files.live({"url": config.redactor.text(url), "pid": os.getpid(), "workers": supervisor.pids})
+            facts = {"url": config.redactor.text(url), "namespace": settings.log.namespace, "pid": os.getpid()}
+            files.live({**facts, "workers": supervisor.pids})
             yield deployment
             report("waiting for workers to finish what they hold")
 
@@ -122,6 +126,22 @@ class Deployment:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def record_run(self, run_id: str, inputs: Path, tasks: Materialized) -> None:
+        """Writes into the log that this run begins; a resumed run has done so before."""
+        with inputs.open("rb") as file:
+            digest = file_digest(file, "sha256").hexdigest()
+        started = RunStarted(
+            run_id=run_id,
+            config=self.config.redacted(self.descriptions),
+            rollouts=len(tasks.tasks),
+            skipped_lines=tasks.skipped,
+            inputs_sha256=digest,
+        )
+        subject = self.bus.subjects.deployment("run", run_id)
+        event = self.bus.event(type="deployment.run", subject=subject, data=msgspec.json.encode(started))
+        with suppress(Conflict):
+            await self.bus.publish(event)
 
     async def _record(self) -> None:
         """Writes into the log what is deployed."""

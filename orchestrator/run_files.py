@@ -42,7 +42,7 @@ class RunFiles:
         self._file.close()
 
     def live(self, facts: dict[str, Any]) -> None:
-        """Says how to reach what runs here: `url`, `pid`, `workers`."""
+        """Says how to reach what runs here: `url`, `namespace`, `pid`, `workers`."""
         assert self._file is not None
         self._file.truncate(0)
         self._file.write(json.dumps(facts, indent=1) + "\n")
@@ -50,7 +50,7 @@ class RunFiles:
 
 
 def live(folder: Path) -> dict[str, Any] | None:
-    """What runs in this directory now, or None."""
+    """What runs in this directory now, or None; empty while it starts."""
     try:
         with (folder / LIVE).open() as file:
             try:

@@ -102,6 +102,7 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
         if not resume:
             write_inputs(folder / MATERIALIZED, inputs.tasks, id_of)
             (folder / CONFIG).write_text(config.to_yaml(deployment.descriptions))
+        await deployment.record_run(run_id, folder / MATERIALIZED, inputs)
         report.pause()
         with CollectProgress(len(inputs.tasks), console) as progress:
             await deployment.while_alive(
