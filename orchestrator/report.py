@@ -10,9 +10,10 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -117,41 +118,35 @@ class RunReport:
             console.print(f"  {command:<32} [dim]{meaning}[/dim]", soft_wrap=True)
 
     def _table(self) -> Table:
-        table = Table(title=f"run {self.run_id}", title_justify="left")
-        for heading, justify in _COLUMNS.items():
-            table.add_column(heading, justify=justify)
+        table = Table(
+            title=f"run {self.run_id}",
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            pad_edge=False,
+            collapse_padding=True,
+        )
+        table.add_column("environment\nagent", min_width=18, overflow="fold")
+        for heading in _NUMBERS:
+            table.add_column(heading, justify="right", no_wrap=True)
         for agent, metrics in self._by_agent.items():
             found = metrics.summary()
             reward, passed = found["reward"], found["pass@k"]
-            mean = "–" if reward["mean"] is None else f"{reward['mean']:.3f}"
-            error = "" if reward["standard_error"] is None else f" ± {reward['standard_error']:.3f}"
+            mean = "-" if reward["mean"] is None else f"{reward['mean']:.3f}"
+            error = "" if reward["standard_error"] is None else f"\n± {reward['standard_error']:.3f}"
             k = list(passed)[-1] if passed else None
             table.add_row(
-                self._environments.get(agent) or "–",
-                agent,
-                str(found["tasks"]),
+                f"{self._environments.get(agent) or '-'}\n[dim]{agent}[/dim]",
                 str(found["completed"]),
                 str(found["failed"]),
                 mean + error,
-                f"{passed[k]:.3f} @{k}" if k else "–",
-                *(f"{found[name]['mean']:.1f}" if name in found else "–" for name in _MEANS),
+                f"{passed[k]:.3f}\n@{k}" if k else "-",
+                *(f"{found[name]['mean']:.1f}" if name in found else "-" for name in _MEANS),
             )
         return table
 
 
-_COLUMNS: dict[str, Literal["left", "right"]] = {
-    "environment": "left",
-    "agent": "left",
-    "tasks": "right",
-    "done": "right",
-    "failed": "right",
-    "mean reward": "right",
-    "pass@k": "right",
-    "turns": "right",
-    "tools": "right",
-    "tokens out": "right",
-    "seconds": "right",
-}
+_NUMBERS = ("done", "failed", "reward", "pass@k", "turns", "tools", "tokens", "seconds")
 _MEANS = ("turns", "tool_calls", "output_tokens", "duration_s")
 
 

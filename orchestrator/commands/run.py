@@ -4,6 +4,7 @@ Checks everything before anything starts: config, components, references, tasks.
 connects to one, and hands over to `collect`.
 """
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
@@ -13,10 +14,12 @@ import typer
 from orchestrator.collect import collect, rollout_id_of
 from orchestrator.commands.common import OptionalConfigs, Steps, Url, console, resolve, run_async
 from orchestrator.config import Config
-from orchestrator.describing import check
+from orchestrator.describing import check, roots
 from orchestrator.errors import UsageError
 from orchestrator.launch import Deployment, new_id
 from orchestrator.progress import CollectProgress
+from orchestrator.report import RunReport
+from orchestrator.results import Outcome
 from orchestrator.run_files import CONFIG, MATERIALIZED, RunFiles
 from orchestrator.tasks import MaterializedTask, check_inputs, materialize, run_id_of, write_inputs
 
@@ -104,17 +107,43 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
             (folder / CONFIG).write_text(config.to_yaml(deployment.descriptions))
         await deployment.record_run(run_id, folder / MATERIALIZED, inputs)
         report.pause()
-        with CollectProgress(len(inputs.tasks), console) as progress:
-            await deployment.while_alive(
-                collect(
-                    deployment.bus,
-                    inputs.tasks,
-                    run_id=run_id,
-                    output=folder,
-                    concurrency=config.settings.concurrency,
-                    on_outcome=progress.add,
-                )
+        results = RunReport(run_id, deployment.descriptions)
+        try:
+            await _collect(deployment, config, inputs.tasks, run_id=run_id, folder=folder, results=results)
+        finally:
+            results.write(folder)
+        if checked is not None:
+            await results.ask_components(folder, config.instances, checked.pythons, roots(config))
+            results.write(folder)
+    results.show(console, folder)
+
+
+async def _collect(
+    deployment: Deployment,
+    config: Config,
+    tasks: Sequence[MaterializedTask],
+    *,
+    run_id: str,
+    folder: Path,
+    results: RunReport,
+) -> None:
+    with CollectProgress(len(tasks), console) as progress:
+
+        def hear(ended: Outcome) -> None:
+            results.add(ended)
+            progress.add(ended)
+
+        results.start()
+        await deployment.while_alive(
+            collect(
+                deployment.bus,
+                tasks,
+                run_id=run_id,
+                output=folder,
+                concurrency=config.settings.concurrency,
+                on_outcome=hear,
             )
+        )
 
 
 def _place(config: Config, *, resume: bool) -> tuple[Path, str]:
