@@ -146,7 +146,7 @@ class RunReport:
         return table
 
 
-_NUMBERS = ("done", "failed", "reward", "pass@k", "turns", "tools", "tokens", "seconds")
+_NUMBERS = ("done", "failed", "reward", "pass@k", "turns", "tools", "tokens", "secs")
 _MEANS = ("turns", "tool_calls", "output_tokens", "duration_s")
 
 

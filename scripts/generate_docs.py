@@ -15,6 +15,7 @@ from pydantic.json_schema import models_json_schema
 
 import contracts.chat
 import contracts.responses
+from bus import deadletter
 from contracts import deployments, events, rollouts
 from contracts.ids import ROOT_CALL
 
@@ -44,9 +45,10 @@ _PAYLOADS: dict[str, tuple[str, str, type[Any] | None, str]] = {
     "rollout.failed": ("ended", "the rollout has none, and why", rollouts.RolloutFailure, ""),
     "rollout.cancelled": ("ended", "the rollout was cancelled", rollouts.RolloutFailure, ""),
     "rollout.adopted": ("adopted", "another worker carries the rollout on", None, '`{"epoch": n, "worker": id}`'),
-    "deployment.resolved": ("deployment", "the config of a deployment and what its components are", None, "an object"),
-    "deployment.run": ("deployment", "a run started", None, "an object"),
+    "deployment.resolved": ("deployment", "what a deployment consists of", deployments.ResolvedDeployment, ""),
+    "deployment.run": ("deployment", "a run started", deployments.RunStarted, ""),
     "deployment.worker": ("deployment", "a worker started", deployments.WorkerStarted, ""),
+    "dead.lettered": ("dead", "a message that cannot be processed, and why", deadletter.DeadLetterData, ""),
 }
 
 _CHANNELS = {
@@ -57,7 +59,11 @@ _CHANNELS = {
     "reply": ("{namespace}.{partition}.reply.{worker}.{rollout}.{key}", "The one answer, to the worker that waits."),
     "ended": ("{namespace}.{partition}.rollout.ended.{run}.{rollout}", "The one terminal event of a rollout."),
     "adopted": ("{namespace}.{partition}.rollout.adopted.{run}.{rollout}.{epoch}", "Recovery of a rollout."),
-    "deployment": ("{namespace}.{partition}.deployment.{what}.{id}", "What runs where."),
+    "deployment": ("{namespace}.0.deployment.{what}.{id}", "What runs where."),
+    "dead": (
+        "{namespace}.{partition}.dead.{kind}.{instance}.{rollout}.{seq}",
+        "Dead letters: the reason and the original bytes.",
+    ),
 }
 
 _PARAMETERS = {
@@ -66,7 +72,8 @@ _PARAMETERS = {
     "kind": "`agents`, `models`, `resources` or `timers`",
     "instance": "name of the component instance in the config",
     "slot": "part of the pool that serves this rollout",
-    "rollout": "rollout ID",
+    "rollout": "rollout ID, `_` where a dead letter belongs to none",
+    "seq": "sequence of the message in its stream",
     "key": "call key: the path of the branch in the agent's code, and a counter",
     "worker": "ID of the agent worker that made the call",
     "run": "run ID",
@@ -92,14 +99,14 @@ def schemas() -> dict[str, dict[str, Any]]:
         )
         _, document = models_json_schema([(model, "serialization") for model in models])
         found[_module(package.__name__)] = document
-    for module in (events, rollouts, deployments):
+    for module in (events, rollouts, deployments, deadletter):
         structs = [
             member
             for member in vars(module).values()
             if isinstance(member, type)
             and issubclass(member, msgspec.Struct)
             and member.__module__ == module.__name__
-            and member is not events.Recorded
+            and member not in {events.Recorded, deadletter.DeadLetter}
         ]
         copies = [_schema_copy(struct) for struct in structs]
         _, components = msgspec.json.schema_components(copies, schema_hook=_raw, ref_template="#/$defs/{name}")
@@ -115,6 +122,8 @@ def _raw(kind: type) -> dict[str, Any]:
 
 def _schema_copy(struct: type[msgspec.Struct]) -> type[msgspec.Struct]:
     """The struct without its defaults of raw JSON, which the schema generator cannot write down."""
+    if not any(field.type is msgspec.Raw and not field.required for field in msgspec.structs.fields(struct)):
+        return struct
     fields: list[Any] = []
     for field in msgspec.structs.fields(struct):
         if field.required:

@@ -128,6 +128,6 @@ class Callee:
                 details={"exception": type(exception).__name__},
             )
         self._log.warning(
-            "call.failed", rollout=request.rolloutid, call=request.callkey, error=error.kind, message=error.message
+            "call.answered_with_error", rollout=request.rolloutid, call=request.callkey, error=error.kind, message=error.message
         )
         return "failed", msgspec.json.encode(error)
