@@ -21,6 +21,7 @@ COMMANDS: Final = (
     "rebuild",
     "validate",
     "datasets",
+    "new",
     "doctor",
 )
 
@@ -54,8 +55,8 @@ def build(names: Sequence[str] = COMMANDS) -> typer.Typer:
     return app
 
 
-def main() -> None:
-    """The entry point of `jetgym`."""
+def main() -> int:
+    """The entry point of `jetgym`: returns the exit code, or raises `SystemExit` with it."""
     arguments = sys.argv[1:]
     try:
         check_packages()
@@ -65,7 +66,8 @@ def main() -> None:
         tell = import_module("orchestrator.commands.failures").tell
         if not tell(error):
             raise
-        sys.exit(2)
+        return 2
+    return 0
 
 
 def _nothing() -> None:

@@ -25,6 +25,8 @@ BACKOFF_S = 0.25
 MAX_BACKOFF_S = 30.0
 STEADY_S = 60.0
 """A worker that has served so long counts as healthy again."""
+REFUSED = 2
+"""Exit code of a worker that cannot serve whatever is tried, with the reason as its last log line."""
 _CHUNK = 65_536
 _TAIL_LINES = 15
 
@@ -113,6 +115,7 @@ class _Worker:
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._late = False
 
     @property
     def pid(self) -> int | None:
@@ -131,30 +134,31 @@ class _Worker:
             with suppress(ProcessLookupError):
                 (os.killpg if number is signal.SIGKILL else os.kill)(pid, number)
 
+    def _start_is_late(self) -> None:
+        self._late = True
+        self.kill()
+
     async def keep(self) -> None:
         """Runs the process again and again until `terminate`; raises `WorkerDied` when it does not come up."""
         loop = asyncio.get_running_loop()
         failed_starts = restarts = 0
         while not self._stopping.is_set():
             started = loop.time()
-            reason = await self._run_once()
+            code = await self._run_once()
             if self._stopping.is_set():
                 return
-            if self.ready.is_set():
-                failed_starts = 0
-            else:
-                failed_starts += 1
-                if failed_starts >= self._settings.failed_starts:
-                    raise WorkerDied(self._last_words(reason, failed_starts))
+            failed_starts = 0 if self.ready.is_set() else failed_starts + 1
+            if code == REFUSED or failed_starts >= self._settings.failed_starts:
+                raise WorkerDied(self._last_words(code, failed_starts))
             restarts = 0 if loop.time() - started > STEADY_S else restarts + 1
             delay = min(BACKOFF_S * 2 ** (restarts - 1), MAX_BACKOFF_S) * random.uniform(0.5, 1.0)  # noqa: S311
-            self._report(f"{self.name} {reason}; starting it again in {delay:.1f} s ({self._log})")
+            self._report(f"{self.name} {self._how(code)}; starting it again in {delay:.1f} s ({self._log})")
             self.ready.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
 
-    async def _run_once(self) -> str:
-        """One life of the process; returns how it ended."""
+    async def _run_once(self) -> int:
+        """One life of the process; returns its exit code."""
         self._tail.clear()
         self._process = process = await asyncio.create_subprocess_exec(
             *self._command.argv,
@@ -166,7 +170,8 @@ class _Worker:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        deadline = asyncio.get_running_loop().call_later(self._settings.start_deadline_s, self.kill)
+        self._late = False
+        deadline = asyncio.get_running_loop().call_later(self._settings.start_deadline_s, self._start_is_late)
         with self._log.open("ab", buffering=0) as log:
             copying = [
                 asyncio.create_task(self._copy(process.stdout, log, deadline)),
@@ -185,9 +190,7 @@ class _Worker:
                     task.cancel()
                 self.kill()
                 await process.wait()
-        if not self.ready.is_set() and deadline.when() <= asyncio.get_running_loop().time():
-            return f"did not serve within {self._settings.start_deadline_s:g} s"
-        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return code
 
     async def _copy(self, stream: asyncio.StreamReader, log: IO[bytes], deadline: asyncio.TimerHandle | None) -> None:
         """Copies whole lines into the log; with a `deadline`, the stream is the one that says that it serves."""
@@ -208,10 +211,27 @@ class _Worker:
         self._tail.append(text)
         log.write(text.encode() + b"\n")
 
-    def _last_words(self, reason: str, times: int) -> str:
+    def _how(self, code: int) -> str:
+        if code >= 0:
+            return f"ended with exit code {code}"
+        late = f" because it did not serve within {self._settings.start_deadline_s:g} s" if self._late else ""
+        return f"was killed by {signal.Signals(-code).name}{late}"
+
+    def _last_words(self, code: int, times: int) -> str:
+        if code == REFUSED and self._tail:
+            return f"worker {self.name}: {_message(self._tail[-1])}"
         tail = "\n".join(f"  {line}" for line in self._tail) or "  (it said nothing)"
         often = "" if times == 1 else f", {times} times in a row"
-        return f"worker {self.name} {reason} before it served{often}. Its log {self._log} ends with:\n{tail}"
+        return f"worker {self.name} {self._how(code)} before it served{often}. Its log {self._log} ends with:\n{tail}"
+
+
+def _message(line: str) -> str:
+    """What a log line says to a human."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return line
+    return str(said.get("message", line)) if isinstance(said, dict) else line
 
 
 def _says_ready(line: bytes) -> bool:

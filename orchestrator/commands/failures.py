@@ -13,7 +13,7 @@ from bus import BusError
 from components.errors import ComponentError
 from contracts.errors import ContractError
 from orchestrator.config import redact
-from orchestrator.errors import InputError, OrchestratorError
+from orchestrator.errors import ConfigError, InputError, OrchestratorError
 
 errors = Console(stderr=True, highlight=False)
 
@@ -28,6 +28,8 @@ def tell(error: Exception) -> bool:
         return False
     if isinstance(error, InputError):
         _table(error)
+    if isinstance(error, ConfigError):
+        text = text.replace("\n", "\nerror: ")
     sys.stderr.write(f"error: {redact(text)}\n")
     return True
 
