@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -34,7 +34,9 @@ from contracts.events import CallError
 
 T = TypeVar("T")
 
-_CALL_ERROR = msgspec.json.Decoder(CallError)
+CLOSING_ROUNDS: Final = 3
+
+_CALL_ERROR: Final = msgspec.json.Decoder(CallError)
 
 
 class Execution(Generic[T]):
@@ -74,6 +76,8 @@ class Execution(Generic[T]):
     @property
     def outstanding(self) -> set[str]:
         """Keys of the calls whose reply the code still waits for. Cancelled ones are not among them."""
+        if self.done:
+            return set()
         return {key for key, waiter in self._loop.waiting.items() if not waiter.cancelled()}
 
     def start(self) -> list[Call]:
@@ -121,15 +125,22 @@ class Execution(Generic[T]):
         raise AgentExited(f"rollout {self.rollout_id}: the agent raised {error!r}") from error
 
     def close(self) -> None:
-        """Ends the code wherever it is: every branch is cancelled. Calls it makes while it ends are dropped."""
+        """Ends the code wherever it is, by cancelling every branch. Calls that it makes as it ends are not made.
+
+        A branch that refuses to end is let go after `CLOSING_ROUNDS` cancellations.
+        """
         loop = self._loop
+        if loop.is_closed():
+            return
         self.done = True
         if self._failure is None and (self._main is None or not self._main.done()):
             self._failure = AgentCancelled(f"rollout {self.rollout_id} was closed before its agent had ended")
-        for branch in loop.branches:
-            branch.cancel()
+        loop.closing = True
         with contextlib.suppress(AgentSpins):
-            loop.run()
+            for _ in range(CLOSING_ROUNDS):
+                for branch in loop.branches:
+                    branch.cancel()
+                loop.run()
         loop.close()
 
     def where(self, call_key: str = "") -> tuple[str, int]:

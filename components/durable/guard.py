@@ -8,8 +8,10 @@ of this module they are replaced by functions that do the same, in order, on a r
 own on any other.
 """
 
+import _thread
 import asyncio
 import sys
+import threading
 from asyncio import tasks
 from asyncio.events import _get_running_loop
 from collections.abc import Iterable
@@ -48,11 +50,18 @@ def install() -> None:
     if not _installed:
         _installed = True
         sys.addaudithook(_audit)
+        if sys.version_info < (3, 12):  # which does not audit threads
+            threading._start_new_thread = _start_new_thread  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _audit(event: str, _args: tuple[object, ...]) -> None:
     if event in _REFUSED and isinstance(_get_running_loop(), RolloutLoop):
         raise NotInAgents(event)
+
+
+def _start_new_thread(*args: Any) -> int:
+    _audit("_thread.start_new_thread", args)
+    return _thread.start_new_thread(*args)
 
 
 def _ordered_as_completed(fs: Iterable[Any], *, timeout: float | None = None) -> Any:

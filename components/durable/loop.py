@@ -125,6 +125,7 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         "_started",
         "branches",
         "cause",
+        "closing",
         "latest",
         "made",
         "on_call",
@@ -147,6 +148,8 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         self.branches: list[Branch] = []
         """All that are not done, and some that are."""
         self.on_call: Callable[[Call], None] | None = None
+        self.closing = False
+        """No calls are made any more, and timers fire at once."""
         self._ready: list[Handle] = []
         self._outside = Outside("c")
         self._dropped = Outside("g")
@@ -185,12 +188,15 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         finally:
             _set_running_loop(outer)
         if len(self.branches) > self._prune_at:
-            self.branches = [branch for branch in self.branches if not branch.done()]
+            self._forget_done()
             self._prune_at = 2 * len(self.branches) + 16
 
     def call(self, kind: Kind, instance: str, type_: str, data: bytes) -> asyncio.Future[bytes]:
-        """Makes a call; the future gets its reply."""
+        """Makes a call; the future gets its reply. While the execution is closed it is cancelled instead."""
         future: asyncio.Future[bytes] = asyncio.Future(loop=self)
+        if self.closing:
+            self.call_soon(future.cancel)
+            return future
         key = self._next_key()
         self.waiting[key] = future
         self._make(Call(key=key, kind=kind, instance=instance, type=type_, data=data, cause=self.cause))
@@ -289,7 +295,7 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         delay = round(float(delay), 6)
         if math.isnan(delay):
             raise ValueError("a delay of NaN seconds")
-        if delay <= 0:
+        if delay <= 0 or self.closing:
             return self.call_soon(callback, *args, context=context)
         timer = Timer(callback, args, contextvars.copy_context() if context is None else context, self.time() + delay)
         if delay != math.inf:
@@ -329,10 +335,22 @@ class RolloutLoop(asyncio.AbstractEventLoop):
 
     def close(self) -> None:
         """Lets go of what ran. `Execution.close` cancels the branches before."""
+        self._forget_done()
         self._closed = True
         self._ready.clear()
         self.branches.clear()
         self.made.clear()
+
+    def _forget_done(self) -> None:
+        """Drops branches that have ended, and reports errors that no code has looked at (asyncio would, sometime)."""
+        for branch in self.branches:
+            if branch.done() and branch._log_traceback:  # noqa: SLF001
+                branch._log_traceback = False  # noqa: SLF001
+                error = branch.exception()
+                if branch.path != "m" and isinstance(error, Exception):
+                    message = f"branch {branch.path} failed, and nothing awaits it"
+                    self.call_exception_handler({"message": message, "exception": error, "task": branch})
+        self.branches = [branch for branch in self.branches if not branch.done()]
 
     def get_task_factory(self) -> None:
         """There is none."""
@@ -349,7 +367,9 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         self._handler = handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Logs the error."""
+        """Logs the error; after the end of the rollout there is nothing left to say."""
+        if self._closed:
+            return
         _LOGGER.error("rollout %s: %s", self.rollout_id, context.get("message"), exc_info=context.get("exception"))
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:

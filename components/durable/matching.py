@@ -57,6 +57,8 @@ class _Matcher:
             self._all_made_before(reply.seq)
             if reply.key not in calls:
                 raise self._error("the reply is recorded, but not its request", reply.key, reply.seq)
+            if calls[reply.key].seq > reply.seq:
+                raise self._error("the reply stands before its request", reply.key, reply.seq)
             unrecorded += [call for call in self._step(reply) if call.key not in calls]
         self._all_made_before(None)
         if self._history.complete:
