@@ -226,7 +226,8 @@ class Bus:
         def check(event: Event, subject: str) -> Reason | None:
             if event.subject != subject or not subject.endswith(f".request.{event.rolloutid}.{event.callkey}"):
                 return "subject_mismatch"
-            if not event.replyto.startswith(own) or f".{event.rolloutid}" not in event.replyto:
+            answer = f"{event.replyto}.", f".{event.rolloutid}."
+            if not event.replyto.startswith(own) or not answer[0].endswith((answer[1], f"{answer[1]}{event.callkey}.")):
                 return "subject_mismatch"
             return None if event.type in known else "unknown_type"
 

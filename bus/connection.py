@@ -64,7 +64,7 @@ class Connection:
         self.closed = False
         self.on_reconnect: list[Callable[[], None]] = []
         self.on_lost_for_good: list[Callable[[BusError], None]] = []
-        self._waiting: dict[bytes, Handler] = {}
+        self._asking: dict[bytes, tuple[Handler, asyncio.Future[None]]] = {}
         self._tokens = 0
         self._inbox = b""
 
@@ -85,42 +85,48 @@ class Connection:
         await self.wire.handle(prefix + "*", handler)
         return prefix.encode()
 
-    def expect(self, handler: Handler) -> tuple[bytes, bytes]:
-        """Routes what comes to a fresh reply subject to `handler`; returns its token, for `forget`, and itself."""
-        self._tokens += 1
-        token = b"%d" % self._tokens
-        self._waiting[token] = handler
-        return token, self._inbox + token
-
-    def forget(self, token: bytes) -> None:
-        """Ends `expect`."""
-        self._waiting.pop(token, None)
-
     def send(self, subject: bytes, reply: bytes, payload: bytes) -> None:
         """Sends one message without waiting for anything."""
         self.wire.send(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(payload), payload))
 
-    async def request(self, subject: str, payload: bytes, timeout_s: float = _REQUEST_S) -> Message:
-        """One question, one answer; raises `Unreachable` when none comes or nobody is there to answer."""
+    async def ask(
+        self, subject: str, payload: bytes, on_answer: Callable[[Message], bool], timeout_s: float = _REQUEST_S
+    ) -> None:
+        """Sends a question; returns when `on_answer` said of a message that it was the last one.
+
+        Raises `Unreachable` if that takes longer than `timeout_s`, or at once when the connection breaks.
+        """
         if self.closed:
             raise BusClosed("the bus is closed")
-        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def on_answer(_subject: bytes, _reply: bytes, data: bytes, headers: bytes | None) -> None:
-            if not answer.done():
-                answer.set_result(Message(data, headers))
+        def on_message(_subject: bytes, _reply: bytes, data: bytes, headers: bytes | None) -> None:
+            if not done.done() and on_answer(Message(data, headers)):
+                done.set_result(None)
 
-        token, reply = self.expect(on_answer)
+        self._tokens += 1
+        token = b"%d" % self._tokens
+        self._asking[token] = on_message, done
         try:
-            self.send(subject.encode(), reply, payload)
-            message = await asyncio.wait_for(answer, timeout_s)
+            self.send(subject.encode(), self._inbox + token, payload)
+            await asyncio.wait_for(done, timeout_s)
         except TimeoutError:
             raise Unreachable(f"no answer from {self.url} to {subject} in {timeout_s:g} s") from None
         finally:
-            self.forget(token)
-        if message.status == NO_RESPONDERS:
-            raise Unreachable(f"nobody answers {subject} at {self.url}: is JetStream on, and does the log exist?")
-        return message
+            del self._asking[token]
+
+    async def request(self, subject: str, payload: bytes, timeout_s: float = _REQUEST_S) -> Message:
+        """One question, one answer; raises `Unreachable` when none comes or nobody is there to answer."""
+        answers: list[Message] = []
+
+        def on_answer(message: Message) -> bool:
+            answers.append(message)
+            return True
+
+        await self.ask(subject, payload, on_answer, timeout_s)
+        if answers[0].status == NO_RESPONDERS:
+            raise Unreachable(f"nobody answers {subject} at {self.url}: does the log exist?")
+        return answers[0]
 
     async def api(self, verb: str, body: Any, answer: type[T], *, patience_s: float = _PATIENCE_S) -> T:
         """Asks JetStream; repeats while the server is away for at most `patience_s`; raises `ApiRefused`."""
@@ -144,14 +150,17 @@ class Connection:
         self._inbox = await self.inbox(self._route)
 
     def _route(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
-        handler = self._waiting.get(subject[len(self._inbox) :])
-        if handler is not None:
-            handler(subject, reply, data, headers)
+        asking = self._asking.get(subject[len(self._inbox) :])
+        if asking is not None:
+            asking[0](subject, reply, data, headers)
 
     async def _disconnected(self) -> None:
         self.up = False
         if not self.closed:
             _log.warning("disconnected", url=self.url)
+        for _, done in self._asking.values():
+            if not done.done():  # its answer went to the connection that is gone
+                done.set_exception(Unreachable(f"the connection to {self.url} broke"))
 
     async def _reconnected(self) -> None:
         self.up = True

@@ -11,13 +11,12 @@ from typing import Final
 
 import msgspec
 
-from bus.connection import NO_RESPONDERS, Connection, field_of, status_of
+from bus.connection import NO_RESPONDERS, Connection, Message, field_of
 from bus.errors import BusError, Unreachable
 
 _NOT_FOUND: Final = 404
 _TOO_MANY: Final = 413
 _END_OF_BATCH: Final = 204
-_TIMEOUT_S: Final = 5.0
 _ATTEMPTS: Final = 4
 _PAGE_BYTES: Final = 8 * 1024 * 1024
 _PAUSE_S: Final = 0.1
@@ -74,33 +73,30 @@ async def _ask(connection: Connection, stream: str, question: dict[str, object])
 async def _ask_once(
     connection: Connection, stream: str, payload: bytes, *, batch: bool
 ) -> tuple[list[Stored], _Page | None]:
-    done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
     found: list[Stored] = []
+    end: list[Message] = []
 
-    def on_answer(_subject: bytes, _reply: bytes, data: bytes, headers: bytes | None) -> None:
-        ends = not batch or status_of(headers) != 0
-        if status_of(headers) == 0:
+    def on_answer(message: Message) -> bool:
+        headers = message.headers
+        if message.status:
+            end.append(message)
+        else:
             sequence, subject = field_of(headers, b"Nats-Sequence"), field_of(headers, b"Nats-Subject")
-            found.append(Stored(int(sequence), subject.decode(), data))
-        if ends and not done.done():
-            done.set_result(headers)
+            found.append(Stored(int(sequence), subject.decode(), message.data))
+        return bool(end) or not batch
 
-    token, reply = connection.expect(on_answer)
-    try:
-        connection.send(f"$JS.API.DIRECT.GET.{stream}".encode(), reply, payload)
-        end = await asyncio.wait_for(done, _TIMEOUT_S)
-    except TimeoutError:
-        raise Unreachable(f"no answer to a read of stream {stream} in {_TIMEOUT_S:g} s") from None
-    finally:
-        connection.forget(token)
-    status = status_of(end)
+    await connection.ask(f"$JS.API.DIRECT.GET.{stream}", payload, on_answer)
+    status = end[0].status if end else 0
     if status == _TOO_MANY:
         raise TooManySubjects(f"more than 1,024 subjects of stream {stream} match")
     if status == NO_RESPONDERS:
         raise Unreachable(f"nobody serves stream {stream} at {connection.url}: does the log exist?")
     if status == _END_OF_BATCH:
         return found, _Page(
-            *(int(field_of(end, name)) for name in (b"Nats-Num-Pending", b"Nats-Last-Sequence", b"Nats-UpTo-Sequence"))
+            *(
+                int(field_of(end[0].headers, name))
+                for name in (b"Nats-Num-Pending", b"Nats-Last-Sequence", b"Nats-UpTo-Sequence")
+            )
         )
     if status not in (0, _NOT_FOUND):
         raise Unreachable(f"a read of stream {stream} was refused with status {status}")

@@ -71,8 +71,9 @@ class OrderedReader:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
+            self._keeper = None
             self._connection.on_reconnect.remove(self.renew)
-        await self._discard(self._sid, self._name)
+            await self._discard(self._sid, self._name)
 
     def renew(self) -> None:
         """Makes the consumer anew, after the last message that was handed over."""

@@ -36,10 +36,19 @@ Check = Callable[[Event, str], Reason | None]
 class Delivery:
     """One event in the hands of a worker, until `ack` or `nak`. Meanwhile the pool keeps it alive at the server."""
 
-    __slots__ = ("_ack_subject", "_pool", "event", "num_delivered", "raw", "seq", "subject")
+    __slots__ = ("_ack_subject", "_pool", "event", "num_delivered", "raw", "redelivered", "seq", "subject")
 
-    def __init__(  # noqa: PLR0917
-        self, pool: "Pool", event: Event, subject: str, raw: bytes, ack_subject: bytes, num_delivered: int, seq: int
+    def __init__(
+        self,
+        pool: "Pool",
+        event: Event,
+        *,
+        subject: str,
+        raw: bytes,
+        ack_subject: bytes,
+        num_delivered: int,
+        seq: int,
+        redelivered: bool,
     ) -> None:
         self._pool = pool
         self._ack_subject = ack_subject
@@ -47,8 +56,10 @@ class Delivery:
         self.subject = subject
         self.raw = raw
         self.num_delivered = num_delivered
-        """1 at the first delivery. More: look in the log for what an earlier one left, before acting again."""
         self.seq = seq
+        self.redelivered = redelivered
+        """It may have been delivered before: look in the log for what that left, before acting again. Not the same as
+        `num_delivered > 1`, since a server that crashed forgets its last deliveries."""
 
     @property
     def recorded(self) -> Recorded:
@@ -88,7 +99,7 @@ class Pool:
         self._ack_wait_s = min(consumer.ack_wait_s for consumer in consumers)
         share = self._batch // len(consumers)
         self._pullers = [Puller(connection, c, self._on_message, self._room, share) for c in consumers]
-        self._fetched: deque[tuple[bytes, bytes, bytes]] = deque()
+        self._fetched: deque[tuple[bytes, bytes, bytes, int]] = deque()
         self._held: dict[bytes, float] = {}
         """What the server waits for us to settle, and when it last heard that we are at it."""
         self._burials: set[asyncio.Task[None]] = set()
@@ -155,9 +166,9 @@ class Pool:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    def _on_message(self, subject: bytes, ack_subject: bytes, data: bytes) -> None:
+    def _on_message(self, subject: bytes, ack_subject: bytes, data: bytes, suspect: int) -> None:
         self._held[ack_subject] = self._loop.time()
-        self._fetched.append((subject, ack_subject, data))
+        self._fetched.append((subject, ack_subject, data, suspect))
         self._wake()
 
     def _settle(self, ack_subject: bytes, how: bytes) -> None:
@@ -175,7 +186,7 @@ class Pool:
             self._held[ack_subject] = now
             self._connection.send(ack_subject, b"", b"+WPI")
 
-    def _open(self, subject: bytes, ack_subject: bytes, data: bytes) -> Delivery | DeadLetter:
+    def _open(self, subject: bytes, ack_subject: bytes, data: bytes, suspect: int) -> Delivery | DeadLetter:
         name = subject.decode(errors="replace")
         num_delivered, seq = _place(ack_subject)
         event: Event | None = None
@@ -190,7 +201,16 @@ class Pool:
             reason = self._check(event, name)
             told = f"event {event.id!r} of type {event.type!r} names subject {event.subject!r}"
             if reason is None and num_delivered <= self._max_deliver:
-                return Delivery(self, event, name, data, ack_subject, num_delivered, seq)
+                return Delivery(
+                    self,
+                    event,
+                    subject=name,
+                    raw=data,
+                    ack_subject=ack_subject,
+                    num_delivered=num_delivered,
+                    seq=seq,
+                    redelivered=num_delivered > 1 or seq <= suspect,
+                )
             if reason is None:
                 reason, told = "exhausted", f"delivered {num_delivered - 1} times and never finished"
         return DeadLetter(

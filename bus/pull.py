@@ -7,13 +7,14 @@ It hands over raw messages and never acks.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
 
 from bus.connection import NO_RESPONDERS, Connection, field_of, status_of
 from bus.errors import BusError
+from bus.topology import stream_info
 
 _NS: Final = 1_000_000_000
 _EXPIRES_S: Final = 30
@@ -27,8 +28,8 @@ _MAX_WAITING: Final = 8_192
 
 _log = structlog.get_logger("bus.pool")
 
-OnMessage = Callable[[bytes, bytes, bytes], None]
-"""Called with subject, ack subject and payload."""
+OnMessage = Callable[[bytes, bytes, bytes, int], None]
+"""Called with subject, ack subject, payload, and the sequence up to which a first delivery may be a second one."""
 
 
 class ConsumerConfig(msgspec.Struct, frozen=True):
@@ -41,8 +42,16 @@ class ConsumerConfig(msgspec.Struct, frozen=True):
     max_ack_pending: int
 
 
-async def ensure_consumer(connection: Connection, config: ConsumerConfig) -> None:
-    """Creates the consumer, or brings it to this configuration.
+class _Progress(msgspec.Struct):
+    consumer_seq: int = 0
+
+
+class _Made(msgspec.Struct):
+    delivered: _Progress
+
+
+async def ensure_consumer(connection: Connection, config: ConsumerConfig) -> bool:
+    """Creates the consumer, or brings it to this configuration; returns whether it has delivered anything before.
 
     The server never gives up on a delivery: exhausted ones are the pool's to handle, since a consumer that reached
     its `max_deliver` goes on without telling anybody.
@@ -61,7 +70,8 @@ async def ensure_consumer(connection: Connection, config: ConsumerConfig) -> Non
             "max_waiting": _MAX_WAITING,
         },
     }
-    await connection.api(f"CONSUMER.CREATE.{config.stream}.{config.name}.{config.filter}", body, dict[str, Any])
+    made = await connection.api(f"CONSUMER.CREATE.{config.stream}.{config.name}.{config.filter}", body, _Made)
+    return made.delivered.consumer_seq > 0
 
 
 class Puller:
@@ -84,20 +94,21 @@ class Puller:
         """Messages that were asked for and have not come."""
         self._heard = 0.0
         self._stopped = False
-        self._pausing = False
+        self.suspect = 0
+        """Up to this sequence a first delivery may be a second one: a server that crashed, or a new leader, may have
+        forgotten what it had delivered."""
         self._timer: asyncio.TimerHandle | None = None
         self._restoring: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Creates the consumer and begins to pull."""
-        await ensure_consumer(self._connection, self._config)
+        await self._prepare(after_loss=False)
         inbox = self._connection.wire.new_inbox() + "."
         self._inbox = inbox.encode()
         self._sid = await self._connection.wire.handle(inbox + "*", self._on_any)
-        self._connection.on_reconnect.append(self._start_over)
+        self._connection.on_reconnect.append(self._restart)
         self._timer = self._loop.call_later(_HEARTBEAT_S, self._check)
-        self._heard = self._loop.time()
-        self.refill()
+        self._start_over()
 
     async def stop(self) -> None:
         """No more pulls; when it returns, all that the server had sent has been handed over."""
@@ -106,13 +117,13 @@ class Puller:
             self._timer.cancel()
         if self._restoring is not None:
             self._restoring.cancel()
-        if self._start_over in self._connection.on_reconnect:
-            self._connection.on_reconnect.remove(self._start_over)
+        if self._restart in self._connection.on_reconnect:
+            self._connection.on_reconnect.remove(self._restart)
             await self._connection.wire.unhandle(self._sid)
 
     def refill(self) -> None:
         """Asks for more if there is room and less than half of a batch is on its way."""
-        if self._stopped or self._pausing or not self._connection.up or self._asked * 2 > self._batch:
+        if self._stopped or self._restoring or not self._connection.up or self._asked * 2 > self._batch:
             return
         wanted = min(self._batch - self._asked, self._room())
         if wanted <= 0:
@@ -130,7 +141,7 @@ class Puller:
         status = status_of(headers)
         if status == 0:
             self._asked = max(0, self._asked - 1)
-            self._on_message(subject, reply, data)
+            self._on_message(subject, reply, data, self.suspect)
             self.refill()
         elif status != _HEARTBEAT:
             self._on_status(status, headers)
@@ -141,29 +152,35 @@ class Puller:
         if rest:
             self._asked = max(0, self._asked - int(rest))
         if status in (_CONFLICT, NO_RESPONDERS) and not rest:
-            self._asked = 0
-            self._pause()
+            self._restart(_PAUSE_S)
         elif not rest:
             self._asked = 0
             self.refill()
         else:
             self.refill()
 
-    def _pause(self) -> None:
-        """The consumer does not serve: make sure that it exists, then go on."""
-        if not self._pausing and not self._stopped:
-            self._pausing = True
-            self._restoring = self._loop.create_task(self._restore())
+    def _restart(self, pause_s: float = 0.0) -> None:
+        """The server, the connection or the consumer was away: make sure that it is there, then go on."""
+        if not self._restoring and not self._stopped:
+            self._asked = 0
+            self._restoring = self._loop.create_task(self._restore(pause_s))
 
-    async def _restore(self) -> None:
-        await asyncio.sleep(_PAUSE_S)
+    async def _restore(self, pause_s: float) -> None:
+        await asyncio.sleep(pause_s)
         try:
-            await ensure_consumer(self._connection, self._config)
+            await self._prepare(after_loss=True)
         except BusError as error:
             _log.warning("consumer_unavailable", consumer=self._config.name, error=str(error))
-        finally:
-            self._pausing = False
-        self._start_over()
+            self._restoring = None
+            self._loop.call_later(_PAUSE_S, self._restart)
+        else:
+            self._restoring = None
+            self._start_over()
+
+    async def _prepare(self, *, after_loss: bool) -> None:
+        used = await ensure_consumer(self._connection, self._config)
+        if used or after_loss:
+            self.suspect = (await stream_info(self._connection, self._config.stream)).state.last_seq
 
     def _start_over(self) -> None:
         self._asked = 0

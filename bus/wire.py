@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import structlog
 from nats.aio.client import Client
+from nats.errors import Error as NatsError
 
 Handler = Callable[[bytes, bytes, bytes, bytes | None], None]
 """Called with subject, reply subject, payload and raw header block. It must not block."""
@@ -28,6 +29,8 @@ PRIVATE_NAMES: Final = (
     "_subs",
     "_transport",
 )
+
+_FLUSH_S: Final = 5
 
 _log = structlog.get_logger("bus.wire")
 
@@ -56,11 +59,20 @@ class Wire(Client):
     async def unhandle(self, sid: int) -> None:
         """Ends a subscription; when this returns the handler has seen all that was sent to it."""
         subscription = self._subs.get(sid)
-        if subscription is not None and not self.is_closed:
-            await subscription.unsubscribe()
-            if self.is_connected:
-                await self.flush()
+        try:
+            if subscription is not None and not self.is_closed:
+                await subscription.unsubscribe()
+                if self.is_connected:
+                    await self.flush(_FLUSH_S)
+        except NatsError as error:
+            _log.debug("unsubscribed_unconfirmed", error=str(error))
         self._handlers.pop(sid, None)
+
+    async def close(self) -> None:
+        """Closes; what was sent before is written out, if the connection is up."""
+        self._flush_now()
+        self._pending, self._pending_data_size = [], 0  # nats-py would raise where it cannot write the rest
+        await super().close()
 
     def send(self, command: bytes) -> None:
         """Queues one protocol command; all of a loop turn leave together."""

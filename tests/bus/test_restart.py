@@ -1,0 +1,119 @@
+"""A server killed and started again on the same store, under load."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bus import BusError, EmbeddedServer, LogConfig
+from contracts.events import Recorded
+from tests.bus.conftest import Open
+from tests.bus.events import models, reply, request, take, until
+
+
+async def kill(server: EmbeddedServer) -> None:
+    """SIGKILL, and the end of the process."""
+    os.kill(server.pid, signal.SIGKILL)
+    await server.stop()
+
+
+@pytest.mark.parametrize("sync_interval", ["default", "always"])
+async def test_a_killed_server_stores_each_event_once_or_its_publish_is_reported(
+    sync_interval: str, new_directory: Callable[[], Path], open_bus: Open
+) -> None:
+    """B10: and no acked event is missing. (What a power cut takes, a process cannot test.)"""
+    directory, settings = new_directory(), LogConfig(sync_interval=sync_interval)
+    server = await EmbeddedServer.start(directory, settings)
+    try:
+        bus = await open_bus(server.url)
+        acked: set[str] = set()
+        reported: set[str] = set()
+
+        async def publish(number: int) -> None:
+            event = request(bus, f"r{number}")
+            try:
+                await bus.publish(event)
+                acked.add(event.rolloutid)
+            except BusError:
+                reported.add(event.rolloutid)
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(1500):
+                group.create_task(publish(number))
+            for killed_at in (200, 700):
+                await until(lambda: len(acked) >= killed_at)  # noqa: B023 - awaited before it changes
+                await kill(server)
+                server = await EmbeddedServer.start(directory, settings, port=server.port)
+        found = [recorded.event.rolloutid async for recorded in bus.scan()]
+        assert len(found) == len(set(found))
+        assert acked <= set(found)
+        assert acked | reported == {f"r{number}" for number in range(1500)}
+        assert not reported
+    finally:
+        await bus.close(0.1)
+        await server.stop()
+
+
+async def test_replies_are_gap_free_and_pools_go_on_when_the_server_is_killed(
+    new_directory: Callable[[], Path], open_bus: Open
+) -> None:
+    """B10: a whole little deployment: calls, a pool that answers them, replies heard in order, two kills."""
+    directory = new_directory()
+    server = await EmbeddedServer.start(directory, LogConfig())
+    try:
+        caller, callee = await open_bus(server.url), await open_bus(server.url)
+        heard: list[Recorded] = []
+        await caller.replies("caller", heard.append)
+        pool = await models(callee, ack_wait_s=1.0)
+
+        async def answer() -> None:
+            async for delivery in pool:
+                event = delivery.event
+                if not delivery.redelivered or await callee.last(event.replyto) is None:
+                    await callee.publish(reply(callee, event.rolloutid))
+                delivery.ack()
+
+        async def call() -> None:
+            for number in range(600):
+                await caller.publish(request(caller, f"r{number}"))
+
+        async with asyncio.TaskGroup() as group:
+            answering = group.create_task(answer())
+            group.create_task(call())
+            for killed_at in (100, 300):
+                await until(lambda: len(heard) >= killed_at)  # noqa: B023 - awaited before it changes
+                await kill(server)
+                server = await EmbeddedServer.start(directory, LogConfig(), port=server.port)
+            await until(lambda: len(heard) >= 600)
+            answering.cancel()
+        in_log = [recorded.seq async for recorded in caller.scan(caller.subjects.replies_of(0, "caller"))]
+        assert [recorded.seq for recorded in heard] == in_log
+        assert {recorded.event.rolloutid for recorded in heard} == {f"r{number}" for number in range(600)}
+    finally:
+        await caller.close(0.1)
+        await callee.close(0.1)
+        await server.stop()
+
+
+async def test_a_publish_made_while_the_server_is_away_is_stored_when_it_returns(
+    new_directory: Callable[[], Path], open_bus: Open
+) -> None:
+    """B10: clients reconnect by themselves."""
+    directory = new_directory()
+    server = await EmbeddedServer.start(directory, LogConfig())
+    try:
+        bus = await open_bus(server.url)
+        await server.stop()
+        publishing = asyncio.create_task(bus.publish(request(bus, "r1")))
+        reading = asyncio.create_task(bus.history("r0"))
+        server = await EmbeddedServer.start(directory, LogConfig(), port=server.port)
+        assert await asyncio.wait_for(publishing, 10) == 1
+        assert await reading == []
+        (delivery,) = await take(await models(bus))
+        delivery.ack()
+    finally:
+        await bus.close(0.1)
+        await server.stop()
