@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from orchestrator.errors import WorkerDied
 from orchestrator.redaction import Redactor
@@ -63,16 +63,20 @@ class Supervisor:
             task = asyncio.create_task(worker.keep(), name=worker.name)
             task.add_done_callback(self._ended)
             self._tasks.append(task)
-        serving = asyncio.gather(*(worker.ready.wait() for worker in self._workers))
+        serving = asyncio.create_task(self._all_ready())
         watching = asyncio.create_task(self.watch())
-        waiting: set[asyncio.Future[Any]] = {serving, watching}
         try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({serving, watching}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
                 watching.result()
         finally:
             serving.cancel()
             watching.cancel()
+            await asyncio.gather(serving, watching, return_exceptions=True)
+
+    async def _all_ready(self) -> None:
+        for worker in self._workers:
+            await worker.ready.wait()
 
     async def watch(self) -> None:
         """Returns never; raises `WorkerDied` when a worker cannot be kept alive."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -150,7 +150,7 @@ class TestMaterializing:
 
 
 class TestDatasets:
-    TWO = {"first": agent({"name": "d", "path": "d.jsonl", "repeats": 3}), "second": agent()}
+    TWO: ClassVar = {"first": agent({"name": "d", "path": "d.jsonl", "repeats": 3}), "second": agent()}
 
     def test_without_input_the_agents_datasets_are_the_tasks(self, tmp_path: Path) -> None:
         lines(tmp_path, task(), name="d.jsonl")
@@ -161,7 +161,7 @@ class TestDatasets:
         assert datasets_of(config(tmp_path, repeats=5), self.TWO)[0].repeats == 5
 
     def test_an_unknown_agent_is_refused_with_the_nearest(self, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="there is no agent 'frist'; did you mean 'first'?"):
+        with pytest.raises(UsageError, match=r"there is no agent 'frist'; did you mean 'first'?"):
             datasets_of(config(tmp_path, agent="frist"), self.TWO)
 
     def test_an_agent_without_datasets_needs_an_input(self, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ class TestDatasets:
             datasets_of(config(tmp_path, agent="second"), self.TWO)
 
     def test_a_missing_file_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="there is no file 'd.jsonl' of tasks"):
+        with pytest.raises(UsageError, match=r"there is no file 'd.jsonl' of tasks"):
             datasets_of(config(tmp_path), self.TWO)
 
     def test_with_several_agents_each_line_names_its_own_or_the_command_line_does(self, tmp_path: Path) -> None:
