@@ -1,0 +1,30 @@
+"""How does a request to an agent become an execution of its code?
+
+Called by the agent worker for live and adopted rollouts and by replay for recorded ones, so that both run the same
+code in the same way. It starts nothing and does no I/O.
+"""
+
+from components.agents.base import Agent, AgentConfig, RolloutInfo
+from components.durable import Context, Execution
+from contracts.events import Event
+from contracts.rollouts import RolloutRequest, RolloutResult
+from contracts.tasks import Task
+
+
+def execution_of(
+    agent: type[Agent[AgentConfig]], config: AgentConfig, event: Event, request: RolloutRequest, *, prefix: str = ""
+) -> Execution[RolloutResult]:
+    """A fresh execution; `event` is the request's event, `request` its data, and call keys begin with `prefix`."""
+    info = RolloutInfo(
+        rollout_id=event.rolloutid,
+        run_id=request.run_id,
+        task_index=request.task_index,
+        rollout_index=request.rollout_index,
+        attempt=request.attempt,
+        sessionless=request.sessionless,
+    )
+
+    async def main(context: Context) -> RolloutResult:
+        return await agent(config, context, info).run(Task(request.task))
+
+    return Execution(event.rolloutid, main, time=event.time, prefix=prefix, cause=event.id)

@@ -1,0 +1,123 @@
+"""Verifies many rollouts, each where its code can run, and sums up.
+
+Called by `replay verify`. It holds one trajectory at a time and one entry for each place of departure, whatever the
+number of rollouts.
+"""
+
+import re
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from replay.errors import CannotVerify, ReplayError
+from replay.facts import Facts
+from replay.isolated import Isolated, find_venv
+from replay.source import Source, load
+from replay.trajectory import Trajectory
+from replay.verify import Resolved, Verdict, Verifier, needs_venv
+
+EXAMPLES: Final = 3
+"""Rollouts that are named for each place of departure."""
+
+_EVENT: Final = re.compile(r"event \d+")
+
+
+class Bulk:
+    """Verifies rollouts of one source; processes in venvs are started when first needed and ended on leaving."""
+
+    def __init__(self, source: Source, facts: Facts, override: Resolved | None, roots: list[str]) -> None:
+        self._source, self._facts, self._roots = source, facts, roots
+        self._override = override or {}
+        self._here = Verifier(facts, override)
+        self._there: dict[Path, Isolated] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def verify(self, rollout_ids: Iterable[str]) -> AsyncIterator[Verdict]:
+        """The verdicts, one after the other; what cannot be run is one too."""
+        for rollout_id in rollout_ids:
+            try:
+                trajectory = await load(self._source, rollout_id)
+                python = self._python(trajectory)
+                if python is None:
+                    yield self._here.verify(trajectory)
+                else:
+                    yield await (await self._process(python)).verify(trajectory)
+            except ReplayError as error:
+                yield Verdict(rollout_id=rollout_id, verdict="could not run", reason=str(error))
+
+    def _python(self, trajectory: Trajectory) -> Path | None:
+        """The interpreter that the rollout's agents need; None for this one. Raises `CannotVerify`."""
+        needed = {
+            find_venv(code.implementation)
+            for run in trajectory.executions()
+            if needs_venv(code := self._here.code_of(trajectory, run))
+        }
+        if len(needed) > 1:
+            raise CannotVerify(
+                "its agents need different venvs, and one process can be in one only: verify the one that is called "
+                "in a rollout of its own"
+            )
+        return needed.pop() if needed else None
+
+    async def _process(self, python: Path) -> Isolated:
+        if python not in self._there or self._there[python].ended:
+            started = await Isolated.start(python, self._facts, self._override, self._roots)
+            self._stack.push_async_callback(started.stop)
+            self._there[python] = started
+        return self._there[python]
+
+
+class Group(msgspec.Struct, kw_only=True):
+    """The rollouts that first depart at one place, or that could not be run for one reason."""
+
+    verdict: str
+    where: str
+    reason: str
+    code: str = ""
+    count: int = 0
+    examples: list[str] = []
+
+
+class Summary:
+    """Counts verdicts."""
+
+    def __init__(self) -> None:
+        self.counts = {"same": 0, "differs": 0, "could not run": 0}
+        self._groups: dict[tuple[str, str, str], Group] = {}
+
+    def add(self, verdict: Verdict) -> None:
+        """Counts one."""
+        self.counts[verdict.verdict] += 1
+        if verdict.verdict == "same":
+            return
+        where, reason = "", verdict.reason.replace(verdict.rollout_id, "…")
+        if (departure := verdict.departure) is not None:
+            where, reason = f"{departure.file}:{departure.line}", _EVENT.sub("an event", departure.reason)
+        key = (verdict.verdict, where, reason)
+        group = self._groups.setdefault(key, Group(verdict=verdict.verdict, where=where, reason=reason))
+        group.count += 1
+        group.code = verdict.code
+        if len(group.examples) < EXAMPLES:
+            group.examples.append(verdict.rollout_id)
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups, the largest first."""
+        return sorted(self._groups.values(), key=lambda group: -group.count)
+
+    @property
+    def exit_code(self) -> int:
+        """0: all the same. 1: some differ. 2: some could not be run."""
+        return 2 if self.counts["could not run"] else 1 if self.counts["differs"] else 0

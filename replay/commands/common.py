@@ -1,0 +1,72 @@
+"""What do the commands of replay share?
+
+The options that say what to read, the consoles, JSON output, and how a command runs its coroutine.
+"""
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+from rich.console import Console
+
+from components.loading import INSTALLED, add_roots
+from replay.opening import Where
+
+T = TypeVar("T")
+
+Run = Annotated[
+    str | None,
+    typer.Option(
+        "--run", metavar="RUN", help="A run's ID, the beginning of it, its directory, or `last`.", show_default=False
+    ),
+]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="nats://HOST:PORT", help="Read the log of this server.", show_default=False),
+]
+Namespace = Annotated[str, typer.Option("--namespace", help="Namespace of the deployment at --url.")]
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--file", metavar="FILE", help="Read exported events (JSONL); may be given again.", show_default=False
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON on standard output, for programs.")]
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+
+def where(run: str | None, url: str | None, namespace: str, files: list[Path] | None) -> Where:
+    """What the options say; raises `typer.BadParameter` where they contradict each other."""
+    if url is not None and files:
+        raise typer.BadParameter("give either --url or --file")
+    return Where(run=run, url=url, namespace=namespace, files=tuple(files or ()))
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a command's coroutine; Ctrl-C cancels it and what it has started is stopped."""
+    return asyncio.run(work)
+
+
+def write_json(value: object) -> None:
+    """One line of JSON on standard output."""
+    write_line(msgspec.json.encode(value))
+
+
+def write_line(line: bytes) -> None:
+    """One line on standard output, byte for byte."""
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def use_own_components() -> list[str]:
+    """Makes the components of the working directory importable, as `jetgym` does; returns the roots."""
+    here = Path.cwd().resolve()
+    roots = [] if here == INSTALLED.resolve() else [str(here)]
+    add_roots(roots)
+    return roots

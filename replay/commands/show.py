@@ -1,0 +1,65 @@
+"""`replay show`: the story of one rollout."""
+
+from typing import Annotated
+
+import typer
+
+from replay.commands.common import Files, Json, Namespace, Run, Url, console, run_async, where, write_json, write_line
+from replay.document import document
+from replay.facts import facts_of
+from replay.file_source import export_lines
+from replay.header import draw_header
+from replay.names import find_rollout
+from replay.opening import Where, open_source
+from replay.source import load
+from replay.story import Story
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("show", no_args_is_help=True)(show)
+
+
+def show(
+    rollout: Annotated[
+        str, typer.Argument(metavar="ID", help="A rollout's ID, the beginning of it, or `last`.", show_default=False)
+    ],
+    *,
+    run: Run = None,
+    full: Annotated[bool, typer.Option("--full", help="Show long contents whole.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the stored events as they are, one a line.")] = False,
+    url: Url = None,
+    namespace: Namespace = "jetgym",
+    file: Files = None,
+    json: Json = False,
+) -> None:
+    """Tells one rollout from its request to its reward: who said what, when, and where it ran.
+
+    Times on the left are seconds since the rollout was requested. A call's
+    own time is what its worker took; "queued" is what it waited and travelled.
+    On the right stand the call's key and the worker that answered it.
+
+    \b
+    replay show last
+    replay show r1129-1612-x7k2-00003-01 --full
+    replay show last --run r1129-1612-x7k2
+    replay show last --raw > rollout.jsonl
+    replay show last --file rollout.jsonl
+    """  # noqa: D301 - the help keeps these lines as they are
+    if raw and json:
+        raise typer.BadParameter("give either --raw or --json")
+    run_async(_show(where(run, url, namespace, file), rollout, full=full, raw=raw, json=json))
+
+
+async def _show(place: Where, name: str, *, full: bool, raw: bool, json: bool) -> None:
+    async with open_source(place, name) as source:
+        trajectory = await load(source, await find_rollout(source, name))
+        facts = await facts_of(source)
+    if raw:
+        for line in export_lines(trajectory.events, trajectory.blobs):
+            write_line(line)
+    elif json:
+        write_json(document(trajectory, facts))
+    else:
+        draw_header(trajectory, facts, console)
+        Story(trajectory, console, full=full).draw()

@@ -1,0 +1,128 @@
+"""A rollout as one JSON document: what `show --json` prints.
+
+Pure. The data of requests and replies stands in it as it was recorded.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from contracts.deployments import WorkerStarted
+from contracts.rollouts import RolloutFailure, RolloutResult, RolloutStats
+from replay.facts import Facts
+from replay.timeline import Step, timeline, walk
+from replay.trajectory import Trajectory
+
+
+class CallDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One call."""
+
+    key: str
+    what: str
+    kind: str
+    instance: str
+    caller: str
+    """The worker that asked."""
+    worker: str
+    """The worker that answered; empty where none has."""
+    requested_seq: int
+    replied_seq: int | None
+    at_s: float
+    """Seconds since the rollout was requested."""
+    took_s: float | None
+    worked_s: float
+    waited_s: float
+    parallel: int
+    """Calls in the stretch of parallel calls that it belongs to; 1 where it is alone."""
+    failed: bool
+    request: msgspec.Raw
+    reply: msgspec.Raw | None
+
+
+class AdoptionDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Another worker took over."""
+
+    at_s: float
+    epoch: int
+    worker: str
+
+
+class RolloutDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One rollout."""
+
+    rollout_id: str
+    run_id: str
+    task_index: int
+    rollout_index: int
+    agent: str
+    environment: str
+    outcome: str
+    reward: float | None
+    extra: dict[str, msgspec.Raw]
+    error: RolloutFailure | None
+    stats: RolloutStats | None
+    started: datetime
+    duration_s: float | None
+    workers: list[str]
+    agent_workers: list[WorkerStarted]
+    """What is known of those that ran the agent, the latest first."""
+    adoptions: list[AdoptionDocument]
+    task: msgspec.Raw
+    response: msgspec.Raw | None
+    calls: list[CallDocument]
+    """In the order in which they were asked for; calls under a call follow it."""
+
+
+def document(trajectory: Trajectory, facts: Facts) -> RolloutDocument:
+    """The document of a rollout."""
+    request, outcome = trajectory.request, trajectory.outcome
+    result = outcome if isinstance(outcome, RolloutResult) else None
+    ran = trajectory.agent_workers(next(trajectory.executions()))
+    return RolloutDocument(
+        rollout_id=trajectory.rollout_id,
+        run_id=request.run_id,
+        task_index=request.task_index,
+        rollout_index=request.rollout_index,
+        agent=request.agent,
+        environment=facts.environment(request.agent),
+        outcome=trajectory.state,
+        reward=trajectory.reward,
+        extra=result.extra if result is not None else {},
+        error=outcome if isinstance(outcome, RolloutFailure) else None,
+        stats=outcome.stats if outcome is not None else None,
+        started=trajectory.started,
+        duration_s=trajectory.offset(trajectory.ended) if trajectory.ended is not None else None,
+        workers=trajectory.workers,
+        agent_workers=[facts.workers[worker] for worker in ran if worker in facts.workers],
+        adoptions=[
+            AdoptionDocument(at_s=trajectory.offset(adoption.recorded), epoch=adoption.epoch, worker=adoption.worker)
+            for adoption in trajectory.adoptions
+        ],
+        task=request.task,
+        response=result.response if result is not None else None,
+        calls=[found for step in walk(timeline(trajectory)) if (found := _call(trajectory, step)) is not None],
+    )
+
+
+def _call(trajectory: Trajectory, step: Step) -> CallDocument | None:
+    if (call := step.call) is None:
+        return None
+    replied = call.replied
+    return CallDocument(
+        key=call.key,
+        what=call.what,
+        kind=call.kind,
+        instance=call.instance,
+        caller=call.caller,
+        worker=call.worker,
+        requested_seq=call.requested.seq,
+        replied_seq=replied.seq if replied is not None else None,
+        at_s=step.at,
+        took_s=step.took,
+        worked_s=step.worked,
+        waited_s=step.waited,
+        parallel=step.together,
+        failed=call.failed,
+        request=msgspec.Raw(trajectory.data(call.requested.event)),
+        reply=msgspec.Raw(trajectory.data(replied.event)) if replied is not None else None,
+    )

@@ -1,0 +1,136 @@
+"""Runs an agent's code again on what is recorded, and says where it first does something else.
+
+`verify` asks it. Pure: it gets a trajectory, the agent's class and its config, runs the code on its private loop, and
+neither reads nor writes anything.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from components.agents.base import Agent, AgentConfig
+from components.agents.execution import execution_of
+from components.durable import (
+    InvalidHistory,
+    NondeterminismError,
+    first_difference,
+    from_recorded,
+    reexecute,
+)
+from components.durable.difference import shown
+from components.durable.location import definition
+from components.workers.ending import outcome_of
+from contracts.events import CallError
+from contracts.ids import ROOT_CALL
+from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult
+from replay.errors import BrokenHistory
+from replay.trajectory import AgentRun, Trajectory
+
+FROM_OUTSIDE: Final = frozenset({"deadline", "cancelled", "poison", "internal", "nondeterminism"})
+"""Failures that a worker may give a rollout whose code has not ended; the code need not come to them again."""
+
+_REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
+_RESULT: Final = msgspec.json.Decoder(RolloutResult)
+_FAILURE: Final = msgspec.json.Decoder(RolloutFailure)
+_PLACE: Final = re.compile(r" \([^()]*:\d+\)\Z")
+"""File and line at the end of an agent error's message: they move when the code is edited."""
+
+
+class Departure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where code and recording part."""
+
+    reason: str
+    call_key: str
+    seq: int = 0
+    """Sequence of the event at which it shows; 0 where no event is to blame."""
+    file: str = ""
+    line: int = 0
+    """Where the agent's code makes the call, or waits instead."""
+    field: str = ""
+    """Path of the first field that differs."""
+    recorded: str = ""
+    made: str = ""
+    """Both values there; long ones are cut."""
+
+
+def departure_of(
+    trajectory: Trajectory, run: AgentRun, agent: type[Agent[AgentConfig]], config: AgentConfig
+) -> Departure | None:
+    """Where this code departs from one recorded execution of an agent; None where it does the same to the end.
+
+    Raises `BrokenHistory` where the recorded events are no history of one execution.
+    """
+    was = _ending(trajectory, run)
+    ended_itself = was is not None and not (isinstance(was, RolloutFailure) and was.kind in FROM_OUTSIDE)
+    request = trajectory.decoded(run.requested, _REQUEST)
+    execution = execution_of(agent, config, run.requested.event, request, prefix=run.prefix)
+    try:
+        history = from_recorded(trajectory.events, prefix=run.prefix, blobs=trajectory.blobs)
+        reexecute(execution, msgspec.structs.replace(history, complete=ended_itself))
+        return _compared(run, agent, was, outcome_of(execution)) if was is not None and ended_itself else None
+    except NondeterminismError as error:
+        return Departure(
+            reason=error.reason,
+            call_key=error.call_key,
+            seq=error.seq,
+            file=error.file,
+            line=error.line,
+            field=error.field,
+            recorded=error.recorded,
+            made=error.made,
+        )
+    except InvalidHistory as error:
+        raise BrokenHistory(f"rollout {trajectory.rollout_id}: {error}") from error
+    finally:
+        execution.close()
+
+
+def _ending(trajectory: Trajectory, run: AgentRun) -> RolloutResult | RolloutFailure | None:
+    """How the execution is recorded to have ended; None while it is in flight."""
+    if run.replied is None:
+        return None
+    if run.replied.event.type in ("rollout.completed", "agent.replied"):
+        return trajectory.decoded(run.replied, _RESULT)
+    return trajectory.decoded(run.replied, _FAILURE)
+
+
+def _compared(
+    run: AgentRun,
+    agent: type[Agent[AgentConfig]],
+    was: RolloutResult | RolloutFailure,
+    now: RolloutResult | CallError,
+) -> Departure | None:
+    """Where two endings differ."""
+    if isinstance(was, RolloutResult) and isinstance(now, RolloutResult):
+        one, other = (msgspec.json.encode(msgspec.structs.replace(result, stats=None)) for result in (was, now))
+        if one == other:
+            return None
+        return _departed(run, agent, "the result is another one", first_difference(one, other))
+    if _told(was) == _told(now):
+        return None
+    return _departed(run, agent, "the code ends in another way", ("", _told(was), _told(now)))
+
+
+def _told(outcome: RolloutResult | RolloutFailure | CallError) -> str:
+    """An ending in words, without what changes when code is only moved."""
+    if isinstance(outcome, RolloutResult):
+        return f"completed with reward {outcome.reward:g}"
+    return f"{outcome.kind}: {_PLACE.sub('', outcome.message)}"
+
+
+def _departed(
+    run: AgentRun, agent: type[Agent[AgentConfig]], reason: str, difference: tuple[str, str, str]
+) -> Departure:
+    field, recorded, made = difference
+    file, line = definition(agent.run if agent.run is not Agent.run else agent.responses)
+    return Departure(
+        reason=reason,
+        call_key=run.requested.event.callkey or ROOT_CALL,
+        seq=run.replied.seq if run.replied is not None else 0,
+        file=file,
+        line=line,
+        field=field.removeprefix("."),
+        recorded=shown(recorded),
+        made=shown(made),
+    )

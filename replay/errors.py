@@ -1,0 +1,43 @@
+"""The errors of replay, drawn here and raised by every module of the package.
+
+ReplayError
+├── NoSource           there is no log or file to read, or it cannot be read
+├── UnknownName        no rollout or run has this name; `candidates` are near ones
+│   └── AmbiguousName  several have it; `candidates` are some of them
+├── BrokenHistory      the recorded events of a rollout do not make a trajectory
+└── CannotVerify       re-executing the agent needs something that is not here (code, config, venv)
+
+The command line prints the message and exits with code 2; a message says what, where, and the next step.
+"""
+
+from collections.abc import Sequence
+
+__all__ = ["AmbiguousName", "BrokenHistory", "CannotVerify", "NoSource", "ReplayError", "UnknownName"]
+
+
+class ReplayError(Exception):
+    """What was asked for cannot be done."""
+
+
+class NoSource(ReplayError):
+    """Nothing to read trajectories from."""
+
+
+class UnknownName(ReplayError):
+    """A name that means no rollout or run."""
+
+    def __init__(self, message: str, *, candidates: Sequence[str] = ()) -> None:
+        self.candidates = tuple(candidates)
+        super().__init__(message)
+
+
+class AmbiguousName(UnknownName):
+    """A name that means several rollouts or runs."""
+
+
+class BrokenHistory(ReplayError):
+    """Events that cannot be read as one rollout's trajectory."""
+
+
+class CannotVerify(ReplayError):
+    """The agent's code cannot be run here."""

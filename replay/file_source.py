@@ -1,0 +1,151 @@
+"""Trajectories out of files of exported events.
+
+The form: one line a stored event, its bytes exactly as they are in the log (`Recorded.raw`), in the order of the log;
+so an event's sequence here is the number of its line. Data that is a claim check stands before its first use on a line
+of its own, `{"blob": "sha256:<hex>", "data": <the data>}`. A file is read as a stream; only where each event begins is
+kept in memory.
+"""
+
+from array import array
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+import msgspec
+
+from contracts.codec import decode
+from contracts.errors import InvalidEvent
+from contracts.events import Event, Recorded
+from replay.errors import NoSource
+
+_OUTLINE: Final = ("rollout.requested", "rollout.completed", "rollout.failed", "rollout.cancelled")
+
+
+class _Head(msgspec.Struct):
+    """As much of a line as says where it belongs."""
+
+    type: str = ""
+    rolloutid: str = ""
+    blob: str = ""
+
+
+class Blob(msgspec.Struct, frozen=True, kw_only=True):
+    """The line of data that events refer to."""
+
+    blob: str
+    data: msgspec.Raw
+
+
+class _Place(NamedTuple):
+    file: int
+    offset: int
+    line: int
+    """Counted through all files, from 1."""
+
+
+_HEAD: Final = msgspec.json.Decoder(_Head)
+_BLOB: Final = msgspec.json.Decoder(Blob)
+_FIELDS: Final = len(_Place._fields)
+
+
+class FileSource:
+    """Files of exported events, read in the order given."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Raises `NoSource` where a line is no event."""
+        self._paths = list(paths)
+        self._rollouts: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
+        self._blobs: dict[str, _Place] = {}
+        self._outline = array("Q")
+        self._deployment = array("Q")
+        for place, line in self._lines():
+            self._note(place, line)
+
+    @property
+    def name(self) -> str:
+        """The files' names."""
+        return ", ".join(map(str, self._paths))
+
+    async def history(self, rollout_id: str) -> list[Recorded]:
+        """See `Source`."""
+        return list(self._read(self._rollouts[rollout_id])) if rollout_id in self._rollouts else []
+
+    async def data(self, event: Event) -> bytes:
+        """See `Source`."""
+        if not event.dataref:
+            return bytes(event.data)
+        if (place := self._blobs.get(event.dataref)) is None:
+            raise NoSource(f"{self.name}: event {event.id} refers to {event.dataref}, which is not in the file")
+        with self._paths[place.file].open("rb") as file:
+            file.seek(place.offset)
+            return bytes(_BLOB.decode(file.readline()).data)
+
+    async def outline(self) -> AsyncIterator[Recorded]:
+        """See `Source`."""
+        for recorded in self._read(self._outline):
+            yield recorded
+
+    async def deployment(self) -> list[Recorded]:
+        """See `Source`."""
+        return list(self._read(self._deployment))
+
+    def _lines(self) -> Iterator[tuple[_Place, bytes]]:
+        number = 0
+        for index, path in enumerate(self._paths):
+            offset = 0
+            try:
+                with path.open("rb") as file:
+                    for line in file:
+                        number += 1
+                        if line.strip():
+                            yield _Place(index, offset, number), line
+                        offset += len(line)
+            except OSError as error:
+                raise NoSource(f"{path} cannot be read: {error.strerror}") from error
+
+    def _note(self, place: _Place, line: bytes) -> None:
+        try:
+            head = _HEAD.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise NoSource(f"{self._paths[place.file]}:{place.line}: not an exported event: {error}") from error
+        if head.blob:
+            self._blobs[head.blob] = place
+            return
+        if head.rolloutid:
+            self._rollouts[head.rolloutid].extend(place)
+        if head.type in _OUTLINE:
+            self._outline.extend(place)
+        elif head.type.startswith("deployment."):
+            self._deployment.extend(place)
+
+    def _read(self, places: "array[int]") -> Iterator[Recorded]:
+        opened: dict[int, BinaryIO] = {}
+        try:
+            for start in range(0, len(places), _FIELDS):
+                place = _Place(*places[start : start + _FIELDS])
+                if place.file not in opened:
+                    opened[place.file] = self._paths[place.file].open("rb")
+                opened[place.file].seek(place.offset)
+                yield self._recorded(place, opened[place.file].readline().rstrip(b"\r\n"))
+        finally:
+            for file in opened.values():
+                file.close()
+
+    def _recorded(self, place: _Place, line: bytes) -> Recorded:
+        try:
+            event = decode(line)
+        except InvalidEvent as error:
+            raise NoSource(f"{self._paths[place.file]}:{place.line}: {error}") from error
+        return Recorded(seq=place.line, subject=event.subject, event=event, raw=line)
+
+
+def export_lines(events: Iterable[Recorded], blobs: dict[str, bytes]) -> Iterator[bytes]:
+    """The lines, without newlines, that `FileSource` reads back as these events; `blobs` by `dataref`."""
+    written: set[str] = set()
+    for recorded in events:
+        reference = recorded.event.dataref
+        if reference and reference not in written:
+            written.add(reference)
+            yield msgspec.json.encode(Blob(blob=reference, data=msgspec.Raw(blobs[reference])))
+        yield recorded.raw

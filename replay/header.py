@@ -1,0 +1,110 @@
+"""Who, what and how: the facts about a rollout that stand above its story.
+
+Called by `replay show`. The facts come from the rollout's own events and from what the deployment recorded of its
+workers.
+"""
+
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from contracts.rollouts import RolloutResult, RolloutStats
+from replay.facts import Facts
+from replay.page import Page, safe
+from replay.story import number, reward_text, seconds
+from replay.trajectory import Trajectory
+
+_LABEL: Final = 10
+_DIGEST: Final = 8
+"""Characters of a source digest that tell two apart for a reader."""
+_WORKERS: Final = 8
+
+
+def draw_header(trajectory: Trajectory, facts: Facts, console: Console) -> None:
+    """Writes the header."""
+    page = Page(console)
+    reward = trajectory.reward
+    style = {"completed": "bold green", "in flight": "bold yellow"}.get(trajectory.state, "bold red")
+    badge = trajectory.state if reward is None else f"reward {number(reward)}"
+    page.write(Text(trajectory.rollout_id, style="bold"), right=Text(badge, style=style))
+    page.rule()
+    for label, told in _lines(trajectory, facts):
+        page.write(Text(safe(told)), first=Text(f"{label:<{_LABEL}}", style="dim"), rest=" " * _LABEL)
+    page.rule()
+    page.blank()
+
+
+def _agent(trajectory: Trajectory, facts: Facts) -> str:
+    """The agent's instance, and the code that ran it where that is known."""
+    name = trajectory.request.agent
+    ran = trajectory.agent_workers(next(trajectory.executions()))
+    worker = next((facts.workers[name] for name in ran if name in facts.workers), None)
+    if worker is None:
+        return name
+    return (
+        f"{name}: {worker.implementation} version {worker.version}, source {worker.digest[:_DIGEST]}, "
+        f"Python {worker.python}, JetGym {worker.jetgym}"
+    )
+
+
+def _lines(trajectory: Trajectory, facts: Facts) -> list[tuple[str, str]]:
+    request, outcome = trajectory.request, trajectory.outcome
+    lines = [("run", request.run_id)] if request.run_id else []
+    again = f", submitted again ({request.attempt})" if request.attempt else ""
+    lines.append(("task", f"{request.task_index}, rollout {request.rollout_index} of its group{again}"))
+    lines.append(("agent", _agent(trajectory, facts)))
+    if environment := facts.environment(request.agent):
+        lines.append(("resources", environment))
+    stats = outcome.stats if outcome is not None else None
+    if stats is not None and stats.models:
+        lines.append(("model", ", ".join(stats.models)))
+    if outcome is None:
+        lines.append(("outcome", f"in flight, {len(trajectory.calls)} calls so far"))
+    elif isinstance(outcome, RolloutResult):
+        components = outcome.extra.get("reward_components")
+        parts = msgspec.json.decode(components) if components is not None else None
+        lines.append(("outcome", f"completed, reward {reward_text(outcome.reward, parts)}"))
+    else:
+        lines.append(("outcome", f"{trajectory.state}: {outcome.kind}"))
+    if stats is not None:
+        lines += _counts(stats)
+    if trajectory.ended is not None:
+        lines.append(("time", _times(trajectory, stats)))
+    lines.append(("started", f"{trajectory.started:%Y-%m-%d %H:%M:%S} UTC"))
+    workers = trajectory.workers
+    more = f" and {len(workers) - _WORKERS} more" if len(workers) > _WORKERS else ""
+    lines.append(("workers", ", ".join(workers[:_WORKERS]) + more))
+    lines += [
+        ("adopted", f"by {adoption.worker} after {seconds(trajectory.offset(adoption.recorded))}")
+        for adoption in trajectory.adoptions
+    ]
+    return lines
+
+
+def _counts(stats: RolloutStats) -> list[tuple[str, str]]:
+    usage = stats.usage
+    return [
+        ("turns", f"{stats.turns} model calls, {stats.tool_calls} tool calls"),
+        ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out, {usage.total_tokens:,} together"),
+    ]
+
+
+def _times(trajectory: Trajectory, stats: RolloutStats | None) -> str:
+    assert trajectory.ended is not None
+    told = seconds(trajectory.offset(trajectory.ended))
+    if stats is None:
+        return told
+    timings = stats.timings
+    parts = [
+        f"{what} {seconds(value)}"
+        for what, value in (
+            ("queued for an agent", timings.queue_s),
+            ("model", timings.model_s),
+            ("tools", timings.tools_s),
+            ("verify", timings.verify_s),
+        )
+        if value
+    ]
+    return f"{told}: {', '.join(parts)}" if parts else told

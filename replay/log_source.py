@@ -1,0 +1,67 @@
+"""Trajectories out of the log of a deployment, live or at rest.
+
+Only reads: it makes no stream, no durable consumer and no event.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+
+from bus import Bus, BusError, LogConfig
+from contracts.deployments import ResolvedDeployment
+from contracts.events import Event, Recorded
+from replay.errors import NoSource
+
+_RESOLVED: Final = msgspec.json.Decoder(ResolvedDeployment)
+_READER: Final = "replay"
+
+
+class LogSource:
+    """A deployment's log, over a connected bus."""
+
+    def __init__(self, bus: Bus, name: str) -> None:
+        self._bus = bus
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """Where the log is."""
+        return self._name
+
+    async def history(self, rollout_id: str) -> list[Recorded]:
+        """See `Source`."""
+        return await self._bus.history(rollout_id)
+
+    async def data(self, event: Event) -> bytes:
+        """See `Source`."""
+        try:
+            return await self._bus.fetch_data(event)
+        except BusError as error:
+            raise NoSource(f"{self._name}: event {event.id}: {error}") from error
+
+    async def outline(self) -> AsyncIterator[Recorded]:
+        """See `Source`; the order is that of each partition, one partition after the other."""
+        namespace = self._bus.config.namespace
+        for partition in range(self._bus.config.partitions):
+            start = f"{namespace}.{partition}"
+            filters = (f"{start}.agents.*.*.request.*.run", f"{start}.rollout.ended.>")
+            async for recorded in self._bus.scan(*filters, partition=partition):
+                yield recorded
+
+    async def deployment(self) -> list[Recorded]:
+        """See `Source`."""
+        return [recorded async for recorded in self._bus.scan(f"{self._bus.config.namespace}.0.deployment.>")]
+
+
+@asynccontextmanager
+async def open_log(url: str, log: LogConfig, name: str) -> AsyncIterator[LogSource]:
+    """The log at a URL; what was deployed there says how many partitions it has. Raises `BusError`."""
+    async with await Bus.connect(url, log, name=_READER, writer=_READER) as bus:
+        found = await bus.last(f"{log.namespace}.0.deployment.resolved.*")
+        resolved = _RESOLVED.decode(await bus.fetch_data(found.event)) if found is not None else None
+    if resolved is not None:
+        log = LogConfig.model_validate(resolved.log)
+    async with await Bus.connect(url, log, name=_READER, writer=_READER) as bus:
+        yield LogSource(bus, name)

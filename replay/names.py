@@ -1,0 +1,78 @@
+"""Which rollout, or which run, does a name mean?
+
+A name is an ID, a beginning of one that no other shares, or `last`. Called by the commands. Where a name means nothing
+or several things, the error names the ones there are.
+"""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Final
+
+import msgspec
+
+from replay.errors import AmbiguousName, UnknownName
+from replay.source import Source
+
+LAST: Final = "last"
+SHOWN: Final = 6
+"""So many candidates an error names."""
+
+
+class _Run(msgspec.Struct):
+    run_id: str = ""
+
+
+_RUN: Final = msgspec.json.Decoder(_Run)
+
+
+def one_of(known: Sequence[str], name: str, what: str) -> str:
+    """The one of `known` that `name` means. Raises `UnknownName` or `AmbiguousName`; `what` says what it names."""
+    if name in known:
+        return name
+    matching = [candidate for candidate in known if candidate.startswith(name)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise AmbiguousName(f"{name!r} begins {len(matching)} {what}s: {_shown(matching)}", candidates=matching)
+    near = get_close_matches(name, known, n=SHOWN, cutoff=0.7) or list(known)
+    if not near:
+        raise UnknownName(f"there is no {what} {name!r}, nor any other {what}")
+    raise UnknownName(f"there is no {what} {name!r}; there are: {_shown(near)}", candidates=near)
+
+
+async def find_rollout(source: Source, name: str) -> str:
+    """The ID of the rollout that `name` means; `last` is the one that ended last, else the one requested last."""
+    if name != LAST and await source.history(name):
+        return name
+    requested: dict[str, None] = {}
+    ended = ""
+    async for recorded in source.outline():
+        if recorded.event.type == "rollout.requested":
+            requested[recorded.event.rolloutid] = None
+        else:
+            ended = recorded.event.rolloutid
+    if name != LAST:
+        return one_of(list(requested), name, "rollout")
+    if not requested:
+        raise UnknownName(f"there is no rollout in {source.name}")
+    return ended or next(reversed(requested))
+
+
+async def find_run(source: Source, name: str) -> str:
+    """The ID of the run that `name` means among the runs of a source; `last` is the one requested last."""
+    runs: dict[str, None] = {}
+    async for recorded in source.outline():
+        if recorded.event.type == "rollout.requested":
+            run = _RUN.decode(await source.data(recorded.event)).run_id
+            runs.pop(run, None)
+            runs[run] = None
+    if name != LAST:
+        return one_of(list(runs), name, "run")
+    if not runs:
+        raise UnknownName(f"there is no run in {source.name}")
+    return next(reversed(runs))
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

@@ -1,0 +1,68 @@
+"""How text of any kind gets onto a terminal of any width: wrapping under a margin, cutting, making safe.
+
+Used by `story`. What models and tools write goes through `safe` first: no control character of theirs reaches the
+terminal. It knows nothing of rollouts.
+"""
+
+import re
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.text import Text
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def safe(text: str) -> str:
+    r"""The text with control characters written out (`\x1b`), line breaks and tabs kept as breaks and spaces."""
+    text = text.replace("\r\n", "\n").expandtabs(4)
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def cut(text: str, *, lines: int, characters: int) -> tuple[str, str]:
+    """The beginning of a text, and what was left out in words; the latter is empty where nothing was."""
+    kept = text[:characters]
+    if kept.count("\n") >= lines:
+        kept = "\n".join(kept.split("\n")[:lines])
+    left = len(text) - len(kept)
+    return (text, "") if left == 0 else (kept.rstrip("\n"), f"… {left:,} more characters")
+
+
+class Page:
+    """Writes lines under a margin."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.width = console.width
+
+    def blank(self) -> None:
+        """An empty line."""
+        self._console.print()
+
+    def rule(self) -> None:
+        """A line across."""
+        self._console.print(Text("─" * self.width, style="dim"))
+
+    def write(self, text: Text, *, first: Text | str = "", rest: Text | str = "", right: Text | None = None) -> None:
+        """Wraps `text` under a margin: `first` stands before its first line, `rest` before the others.
+
+        `right` is put at the end of the first line, or on a line of its own where it does not fit.
+        """
+        margin = Text.assemble(first)
+        below = Text.assemble(rest)
+        room = max(20, self.width - max(margin.cell_len, below.cell_len))
+        lines: list[Text] = []
+        for line in text.split("\n", allow_blank=True) or [Text("")]:
+            lines += list(line.wrap(self._console, room, overflow="fold")) or [Text("")]
+        if right is not None:
+            gap = room - lines[0].cell_len - right.cell_len
+            if len(lines) == 1 and gap > 0:
+                lines[0] = Text.assemble(lines[0], " " * gap, right)
+            else:
+                lines.append(Text.assemble(" " * max(0, room - right.cell_len), right))
+        self._print(Text.assemble(margin if number == 0 else below, line) for number, line in enumerate(lines))
+
+    def _print(self, lines: Iterable[Text]) -> None:
+        for line in lines:
+            line.rstrip()
+            self._console.print(line, no_wrap=True, overflow="ignore", crop=False, highlight=False)

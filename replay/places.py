@@ -1,0 +1,127 @@
+"""Where are the runs on this machine, and which of them is meant?
+
+A run's directory is `results/<run>/`; `log/` in it holds the store of the run's own server, `deployment.json` says how
+to reach it while it is live, and `config.yaml` how the log was made. Called by `opening` and by `list --runs`. It reads
+small files and starts nothing.
+"""
+
+import fcntl
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+from pydantic import ValidationError
+
+from bus import LogConfig
+from replay.errors import NoSource
+from replay.names import LAST, one_of
+
+_LIVE: Final = "deployment.json"
+_CONFIG: Final = "config.yaml"
+_INPUTS: Final = "materialized_inputs.jsonl"
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A run's directory."""
+
+    path: Path
+    run_id: str
+    """The directory's name where no inputs tell the ID."""
+    started: datetime
+    """When its inputs were written."""
+
+    @property
+    def store(self) -> Path | None:
+        """The directory of the run's own server; None where the log is elsewhere."""
+        found = self.path / "log"
+        return found if found.is_dir() else None
+
+
+class _Input(msgspec.Struct):
+    rollout_id: str = ""
+
+
+def place(path: Path) -> Place | None:
+    """The run in this directory, or None."""
+    marks = [path / name for name in (_INPUTS, _CONFIG, "log")]
+    if (mark := next((mark for mark in marks if mark.exists()), None)) is None:
+        return None
+    return Place(path=path, run_id=_run_id(path), started=datetime.fromtimestamp(mark.stat().st_mtime, UTC))
+
+
+def places(results: Path) -> list[Place]:
+    """The runs below a directory, the newest first."""
+    folders = [folder for folder in results.iterdir() if folder.is_dir()] if results.is_dir() else []
+    found = [run for folder in folders if (run := place(folder)) is not None]
+    return sorted(found, key=lambda run: run.started, reverse=True)
+
+
+def find_place(results: Path, name: str | None) -> Place:
+    """The run that is meant: its directory, its ID or a unique beginning of it, or the newest. Raises `ReplayError`."""
+    if name is not None and (found := place(Path(name))) is not None:
+        return found
+    if name is not None and "/" in name:
+        raise NoSource(f"{name} is no run's directory: it holds neither a log nor a config.yaml")
+    runs = places(results)
+    if not runs:
+        raise NoSource(
+            f"there is no run in {results}/: start one with `jetgym run`, or name a log with --url or a file with "
+            f"--file"
+        )
+    if name is None or name == LAST:
+        return runs[0]
+    if (folder := place(results / name)) is not None:
+        return folder
+    meant = one_of([run.run_id for run in runs], name, "run")
+    return next(run for run in runs if run.run_id == meant)
+
+
+def _run_id(path: Path) -> str:
+    """The run's ID: what stands before task and index in the ID of its first rollout."""
+    try:
+        with (path / _INPUTS).open("rb") as file:
+            first = msgspec.json.decode(file.readline(), type=_Input)
+    except (OSError, msgspec.DecodeError):
+        return path.name
+    return first.rollout_id.rsplit("-", 2)[0] or path.name
+
+
+def live_url(run: Place) -> str | None:
+    """The URL of the server of a run that is live now, or None."""
+    try:
+        with (run.path / _LIVE).open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                facts: dict[str, Any] = json.loads(file.read() or "{}")
+                return facts.get("url")
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return None  # left behind by a process that was killed
+
+
+def config_of(run: Place) -> dict[str, Any]:
+    """The run's config as resolved; empty where there is none."""
+    return read_config(path) if (path := run.path / _CONFIG).is_file() else {}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A resolved config; raises `NoSource`."""
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise NoSource(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(found, dict):
+        raise NoSource(f"{path} holds no configuration")
+    return found
+
+
+def log_of(config: dict[str, Any], where: Path) -> LogConfig:
+    """How the log was made, as a resolved config says it; raises `NoSource`."""
+    try:
+        return LogConfig.model_validate(config.get("log") or {})
+    except ValidationError as error:
+        raise NoSource(f"{where}/{_CONFIG}: its `log` section is wrong: {error}") from error

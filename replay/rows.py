@@ -1,0 +1,144 @@
+"""One line for each rollout: what `list` shows, filters and counts, and what `show` begins with.
+
+A row is made of the rollout's request and its terminal event alone, so that a whole run is listed in one pass over
+these. Memory grows with the rollouts in flight, not with the run.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from contracts.events import Recorded
+from contracts.rollouts import RolloutStats
+from replay.errors import BrokenHistory
+from replay.facts import Facts
+from replay.source import Source
+from replay.trajectory import Decoded
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """A rollout at a glance."""
+
+    rollout_id: str
+    run_id: str = ""
+    task_index: int = 0
+    rollout_index: int = 0
+    agent: str = ""
+    """Name of the instance."""
+    environment: str = ""
+    """Name of the resources instance that the agent works in."""
+    outcome: str = "in flight"
+    """`completed`, `failed`, `cancelled`, or `in flight`."""
+    reward: float | None = None
+    """None where there is none: a failure is never a reward."""
+    error: str = ""
+    """Kind of the failure."""
+    turns: int | None = None
+    tool_calls: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    duration_s: float | None = None
+    """Seconds from request to end."""
+    queue_s: float | None = None
+    """Seconds of that until an agent worker took it."""
+    started: datetime
+    """When it was requested."""
+
+
+class _Request(msgspec.Struct):
+    """The request without its task."""
+
+    agent: str = ""
+    run_id: str = ""
+    task_index: int = 0
+    rollout_index: int = 0
+
+
+class _Ending(msgspec.Struct):
+    """A terminal event's data without the response."""
+
+    reward: float | None = None
+    kind: str = ""
+    stats: RolloutStats | None = None
+
+
+_REQUEST: Final = msgspec.json.Decoder(_Request)
+_ENDING: Final = msgspec.json.Decoder(_Ending)
+
+Keep = Callable[[Row], bool]
+"""Whether a row is wanted."""
+
+
+def requested_row(recorded: Recorded, data: bytes, facts: Facts) -> Row:
+    """The row of a rollout that has not ended, from its request. Raises `BrokenHistory`."""
+    request = _decode(recorded, data, _REQUEST)
+    return Row(
+        rollout_id=recorded.event.rolloutid,
+        run_id=request.run_id,
+        task_index=request.task_index,
+        rollout_index=request.rollout_index,
+        agent=request.agent,
+        environment=facts.environment(request.agent),
+        started=recorded.event.time,
+    )
+
+
+def end(row: Row, recorded: Recorded, data: bytes) -> Row:
+    """Completes a row with the rollout's terminal event. Raises `BrokenHistory`."""
+    ending = _decode(recorded, data, _ENDING)
+    row.outcome = recorded.event.type.partition(".")[2]
+    row.error = ending.kind
+    row.reward = ending.reward if row.outcome == "completed" else None
+    row.duration_s = (recorded.event.time - row.started).total_seconds()
+    if (stats := ending.stats) is not None:
+        row.turns, row.tool_calls = stats.turns, stats.tool_calls
+        row.input_tokens, row.output_tokens = stats.usage.input_tokens, stats.usage.output_tokens
+        row.queue_s = stats.timings.queue_s
+    return row
+
+
+async def rows(source: Source, facts: Facts, run_id: str | None = None) -> AsyncIterator[Row]:
+    """The rollouts in the order in which they ended, then those in flight in the order of their requests."""
+    open_rows: dict[str, Row] = {}
+    async for recorded in source.outline():
+        rollout = recorded.event.rolloutid
+        if recorded.event.type == "rollout.requested":
+            row = requested_row(recorded, await source.data(recorded.event), facts)
+            if run_id is None or row.run_id == run_id:
+                open_rows[rollout] = row
+        elif (row_or_none := open_rows.pop(rollout, None)) is not None:
+            yield end(row_or_none, recorded, await source.data(recorded.event))
+    for row in open_rows.values():
+        yield row
+
+
+def selection(
+    *,
+    agent: str | None = None,
+    environment: str | None = None,
+    reward_below: float | None = None,
+    reward_above: float | None = None,
+    failed: bool = False,
+) -> Keep:
+    """Rows that meet every given condition. A rollout without a reward is neither below nor above any."""
+    conditions: list[Keep] = []
+    if agent is not None:
+        conditions.append(lambda row: row.agent == agent)
+    if environment is not None:
+        conditions.append(lambda row: row.environment == environment)
+    if reward_below is not None:
+        conditions.append(lambda row: row.reward is not None and row.reward < reward_below)
+    if reward_above is not None:
+        conditions.append(lambda row: row.reward is not None and row.reward > reward_above)
+    if failed:
+        conditions.append(lambda row: row.outcome in ("failed", "cancelled"))
+    return lambda row: all(condition(row) for condition in conditions)
+
+
+def _decode(recorded: Recorded, data: bytes, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
+    try:
+        return decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise BrokenHistory(f"event {recorded.seq} ({recorded.event.type}): {error}") from error

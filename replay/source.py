@@ -1,0 +1,38 @@
+"""Where trajectories are read from: what every source can do.
+
+A source is the log of a deployment (`log_source`) or files of exported events (`file_source`); `opening` picks one.
+All verbs read through this and nothing else, so each works on logs and on files alike. A source never writes.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from contracts.events import Event, Recorded
+from replay.trajectory import Trajectory
+
+
+class Source(Protocol):
+    """Recorded events of one or more runs."""
+
+    @property
+    def name(self) -> str:
+        """What it is, for a title or an error."""
+
+    async def history(self, rollout_id: str) -> list[Recorded]:
+        """All events of a rollout in the order of the log; empty where there is no such rollout."""
+
+    async def data(self, event: Event) -> bytes:
+        """The event's data, also where it is a claim check. Raises `NoSource` if its blob is missing."""
+
+    def outline(self) -> AsyncIterator[Recorded]:
+        """The requests and the terminal events of all rollouts, in the order of the log, as a stream."""
+
+    async def deployment(self) -> list[Recorded]:
+        """What the deployment said of itself: the `deployment.*` events, in the order of the log."""
+
+
+async def load(source: Source, rollout_id: str) -> Trajectory:
+    """The trajectory of a rollout whose full ID is known, with everything it refers to."""
+    events = await source.history(rollout_id)
+    blobs = {found.event.dataref: await source.data(found.event) for found in events if found.event.dataref}
+    return Trajectory(rollout_id, events, blobs)

@@ -1,0 +1,291 @@
+"""Tells a rollout in the terminal: who said what, when, and how long it took.
+
+Called by `replay show`. It draws what `timeline` found and reads nothing itself. At 80 columns and without colours it
+says the same.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from contracts.events import CallError, Recorded
+from contracts.rollouts import RolloutFailure, RolloutResult, ToolCall
+from replay.items import Said, call_text, said_of_item, said_of_output
+from replay.page import Page, cut, safe
+from replay.timeline import News, Step, timeline
+from replay.trajectory import Call, Trajectory, worker_of
+
+
+class _Task(msgspec.Struct):
+    """The task of a call to an agent."""
+
+    task: msgspec.Raw
+
+
+LINES: Final = 12
+CHARACTERS: Final = 1200
+"""Longer contents are cut, unless everything is asked for."""
+
+_STYLES: Final = {"model": "cyan", "tool": "yellow", "session": "blue", "verify": "magenta", "agent": "green"}
+_LABEL: Final = 9
+_TIME: Final = 10
+
+_ERROR: Final = msgspec.json.Decoder(CallError)
+_TASK: Final = msgspec.json.Decoder(_Task)
+_TOOL_CALL: Final = msgspec.json.Decoder(ToolCall)
+
+
+class Story:
+    """Draws one trajectory."""
+
+    def __init__(self, trajectory: Trajectory, console: Console, *, full: bool = False) -> None:
+        self._trajectory = trajectory
+        self._page = Page(console)
+        self._news = News(trajectory)
+        self._full = full
+        self._asked: set[str] = set()
+        """`call_id`s that a model's reply has shown with their arguments."""
+        self._margin = Text()
+
+    def draw(self) -> None:
+        """Writes the whole story."""
+        self._steps(timeline(self._trajectory))
+        self._ending()
+
+    # --- steps -------------------------------------------------------------------------------------------------
+
+    def _steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            if step.call is not None:
+                self._call(step, step.call)
+            elif step.adoption is not None:
+                adopted = f"adopted by {step.adoption.worker} (epoch {step.adoption.epoch})"
+                self._heading(step, Text(adopted, style="bold yellow"))
+                self._page.blank()
+            elif step.other is not None:
+                event = step.other.event
+                self._heading(step, Text(safe(f"{event.type} by {event.source}"), style="bold"))
+                self._json("", step.other)
+                self._page.blank()
+
+    def _call(self, step: Step, call: Call) -> None:
+        style = _STYLES.get(call.what, "")
+        title = Text.assemble(
+            (call.what, f"bold {style}"), " ", (self._target(call), style), "  ", (_times(step), "dim")
+        )
+        by = f"{call.key} @ {call.worker}" if call.worker else call.key
+        if step.together > 1 and step.place == 0:
+            self._line(Text(f"┌ {step.together} in parallel", style="dim"))
+        self._heading(step, title, right=Text(by, style="dim"))
+        before, self._margin = self._margin, self._inner(step)
+        self._request(call)
+        if step.steps:
+            self._page.write(Text(""), first=self._lead())
+            outer, self._margin = self._margin, Text.assemble(self._margin, "    ")
+            self._steps(step.steps)
+            self._margin = outer
+        if call.replied is None:
+            self._labelled("", Text("no reply is recorded", style="bold yellow"))
+        elif call.failed:
+            self._failure(self._trajectory.decoded(call.replied, _ERROR))
+        else:
+            self._reply(call, call.replied)
+        self._margin = before
+        last = step.place == step.together - 1
+        if step.together > 1 and last:
+            self._line(Text("└", style="dim"))
+        self._page.write(Text(""), first=self._lead() if last else self._lead(step))
+
+    def _target(self, call: Call) -> str:
+        if call.what == "tool" and (asked := self._tool_call(call)) is not None:
+            return safe(f"{call.instance}.{asked.name}")
+        return call.instance if call.what != "timer" else ""
+
+    def _tool_call(self, call: Call) -> ToolCall | None:
+        try:
+            return _TOOL_CALL.decode(self._trajectory.data(call.requested.event))
+        except msgspec.DecodeError:
+            return None
+
+    def _request(self, call: Call) -> None:
+        if call.what == "model":
+            settings, items = self._news.request(call)
+            self._settings(settings)
+            for item in items:
+                self._said(said_of_item(item))
+        elif call.what == "tool" and (asked := self._tool_call(call)) is not None:
+            if asked.call_id not in self._asked:
+                self._said([Said("calls", call_text(asked.name, asked.arguments), "bold")])
+        elif call.what == "agent":
+            self._json("task", call.requested, _TASK)
+        elif call.what not in ("session", "verify", "timer"):
+            self._json("asked", call.requested)
+
+    def _reply(self, call: Call, replied: Recorded) -> None:
+        if call.what == "model":
+            self._response(self._news.reply(call))
+        elif call.what == "tool":
+            output = _values(self._trajectory.data(replied.event)).get("output")
+            asked = self._tool_call(call)
+            self._news.output(call, output, asked.call_id if asked is not None else "")
+            self._said(said_of_output("returns", output))
+        elif call.what in ("verify", "agent"):
+            self._verdict(_values(self._trajectory.data(replied.event)))
+        elif call.what not in ("session", "timer"):
+            self._json("answers", replied)
+
+    def _response(self, response: dict[str, Any]) -> None:
+        for item in response.get("output") or ():
+            if isinstance(item, dict) and isinstance(call_id := item.get("call_id"), str):
+                self._asked.add(call_id)
+            self._said(said_of_item(item))
+        if not response.get("output"):
+            self._labelled("", Text("nothing", style="dim"))
+        if isinstance(why := response.get("incomplete_details"), dict):
+            self._labelled("", Text(safe(f"incomplete: {why.get('reason')}"), style="bold yellow"))
+        if isinstance(usage := response.get("usage"), dict):
+            tokens = f"{usage.get('input_tokens', '?')} tokens in, {usage.get('output_tokens', '?')} out"
+            self._labelled("", Text(tokens, style="dim"))
+
+    def _settings(self, params: dict[str, Any]) -> None:
+        """The request's settings beside its input; tools by their names."""
+        if isinstance(instructions := params.pop("instructions", None), str):
+            self._said([Said("system", instructions, "")])
+        if tools := params.pop("tools", None):
+            names = ", ".join(str(tool.get("name") or tool.get("type")) for tool in tools)
+            self._labelled("tools", Text(safe(names), style="dim"))
+        set_ = {name: value for name, value in params.items() if value is not None}
+        if set_:
+            told = ", ".join(f"{name} {_short(value)}" for name, value in set_.items())
+            self._labelled("settings", Text(safe(told), style="dim"))
+
+    def _verdict(self, verdict: dict[str, Any]) -> None:
+        extra = dict(verdict.get("extra") or {})
+        told = reward_text(verdict.get("reward"), extra.pop("reward_components", None))
+        self._labelled("reward", Text(told, style="bold"))
+        for name, value in extra.items():
+            self._said([Said(name, _short(value), "")])
+
+    def _failure(self, error: CallError) -> None:
+        self._said([Said("failed", f"{error.kind}: {error.message}", "bold red")])
+
+    def _ending(self) -> None:
+        trajectory, ended = self._trajectory, self._trajectory.ended
+        if ended is None:
+            last = trajectory.events[-1]
+            self._page.write(
+                Text(f"in flight: the last event is {last.event.type}", style="bold yellow"),
+                first=_clock(trajectory.offset(last)),
+                rest=" " * _TIME,
+            )
+            return
+        outcome = trajectory.outcome
+        by = Text(f"by {worker_of(ended.event)}", style="dim")
+        margin = _clock(trajectory.offset(ended))
+        if isinstance(outcome, RolloutResult):
+            told = Text.assemble((trajectory.state, "bold green"), "  reward ", (number(outcome.reward), "bold"))
+            self._page.write(told, first=margin, rest=" " * _TIME, right=by)
+        elif isinstance(outcome, RolloutFailure):
+            told = Text(f"{trajectory.state}: {outcome.kind}", style="bold red")
+            self._page.write(told, first=margin, rest=" " * _TIME, right=by)
+            self._said([Said("", outcome.message, "red")])
+            for name, value in outcome.details.items():
+                self._said([Said(name, value, "dim")])
+
+    # --- lines -------------------------------------------------------------------------------------------------
+
+    def _said(self, parts: Sequence[Said]) -> None:
+        for part in parts:
+            text, left = safe(part.text), ""
+            if not self._full:
+                text, left = cut(text, lines=LINES, characters=CHARACTERS)
+            self._labelled(part.label, Text(text, style=part.style))
+            if left:
+                self._labelled("", Text(f"{left} (--full shows all)", style="dim italic"))
+
+    def _json(self, label: str, recorded: Recorded, decoder: msgspec.json.Decoder[_Task] | None = None) -> None:
+        """An event's data as it stands, or the part of it that a decoder takes out."""
+        data = self._trajectory.data(recorded.event)
+        try:
+            shown = decoder.decode(data).task if decoder is not None else data
+            text = msgspec.json.format(bytes(shown), indent=2).decode()
+        except msgspec.DecodeError:
+            text = data.decode(errors="replace")
+        self._said([Said(label, text, "")])
+
+    def _labelled(self, label: str, text: Text) -> None:
+        name = Text(f"{safe(label):<{_LABEL - 1}} ", style="dim")
+        if name.cell_len > _LABEL:  # a long name of an author's own stands on a line of its own
+            self._page.write(name, first=self._lead(), rest=self._lead())
+            name = Text(" " * _LABEL)
+        below = Text.assemble(self._lead(), " " * _LABEL)
+        self._page.write(text, first=Text.assemble(self._lead(), name), rest=below)
+
+    def _heading(self, step: Step, title: Text, right: Text | None = None) -> None:
+        rest = Text.assemble(" " * _TIME, self._margin, _bracket(step))
+        first = Text.assemble(_clock(step.at), self._margin, _bracket(step))
+        self._page.write(title, first=first, rest=rest, right=right)
+
+    def _line(self, text: Text) -> None:
+        self._page.write(text, first=Text.assemble(" " * _TIME, self._margin))
+
+    def _lead(self, step: Step | None = None) -> Text:
+        margin = self._margin if step is None else self._inner(step)
+        return Text.assemble(" " * _TIME, margin)
+
+    def _inner(self, step: Step) -> Text:
+        return Text.assemble(self._margin, _bracket(step))
+
+
+def _bracket(step: Step) -> Text:
+    return Text("│ ", style="dim") if step.together > 1 else Text()
+
+
+def _clock(seconds: float) -> Text:
+    return Text(f"{seconds:>7.2f} s ", style="dim")
+
+
+def _times(step: Step) -> str:
+    if step.took is None:
+        return ""
+    if step.call is not None and step.call.what == "timer":
+        return seconds(step.took)
+    waited = f" + {seconds(step.waited)} queued" if step.waited >= 0.0005 else ""  # noqa: PLR2004 - shown as 1 ms
+    return f"{seconds(step.worked)}{waited}"
+
+
+def seconds(value: float) -> str:
+    """A duration as a reader takes it in at a glance."""
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < 120:  # noqa: PLR2004 - seconds are read up to two minutes
+        return f"{value:.3g} s"
+    return f"{int(value // 60)} min {int(value % 60)} s"
+
+
+def reward_text(reward: object, components: object) -> str:
+    """A reward, and its parts where it has named ones: `0.7 = right 0.5 + short 0.2`."""
+    told = number(reward)
+    if isinstance(components, dict) and components:
+        told += " = " + " + ".join(f"{safe(str(name))} {number(part)}" for name, part in components.items())
+    return told
+
+
+def number(value: object) -> str:
+    """A reward as a reader takes it in."""
+    return f"{value:.4g}" if isinstance(value, int | float) else "none"
+
+
+def _values(data: bytes) -> dict[str, Any]:
+    """The fields of a JSON object; none where it is something else."""
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {"data": data.decode(errors="replace")}
+
+
+def _short(value: object) -> str:
+    return msgspec.json.encode(value).decode() if not isinstance(value, str) else value

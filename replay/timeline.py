@@ -1,0 +1,171 @@
+"""When things happened in a rollout, and what each call added: the story, before it is drawn.
+
+Pure. `story` draws it in the terminal; a page or a trace file can be drawn from it too. Times are seconds since the
+rollout was requested, as the workers' clocks say; on several machines they may disagree a little.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from components.durable.history import SUB_CALL
+from contracts.events import Recorded
+from replay.trajectory import Adoption, Call, Trajectory
+
+_PARAMS: Final = msgspec.json.Decoder(dict[str, Any])
+
+
+class Step(msgspec.Struct, kw_only=True):
+    """One call in the story, or something that happened between calls."""
+
+    at: float
+    """When it was asked for, or happened."""
+    call: Call | None = None
+    adoption: Adoption | None = None
+    other: Recorded | None = None
+    depth: int = 0
+    took: float | None = None
+    """From request to reply; None where there is no reply."""
+    worked: float = 0.0
+    """Of that, the seconds that the callee worked. The rest is queue and travel."""
+    together: int = 1
+    """Calls of the same branch of the tree that were under way in one stretch with this one."""
+    place: int = 0
+    """Its place among those, from 0."""
+    steps: list["Step"] = []
+    """What happened under this call: the calls of an agent that was called, or of a tool that calls a model."""
+
+    @property
+    def waited(self) -> float:
+        """Seconds in the queue and on the way."""
+        return max(0.0, (self.took or 0.0) - self.worked)
+
+
+def timeline(trajectory: Trajectory) -> list[Step]:
+    """The steps of a rollout in the order in which they were asked for; calls under calls are in their `steps`."""
+    steps = {key: _step(trajectory, call) for key, call in trajectory.calls.items()}
+    top: list[Step] = []
+    for key, step in steps.items():
+        parent = steps.get(key.rpartition(SUB_CALL)[0])
+        (parent.steps if parent is not None else top).append(step)
+    for adoption in trajectory.adoptions:
+        caller = steps.get(adoption.prefix.removesuffix(SUB_CALL))
+        step = Step(at=trajectory.offset(adoption.recorded), adoption=adoption, depth=caller.depth + 1 if caller else 0)
+        _insert(caller.steps if caller is not None else top, step, adoption.recorded.seq)
+    for other in trajectory.others:
+        _insert(top, Step(at=trajectory.offset(other), other=other), other.seq)
+    _mark_parallel(top)
+    return top
+
+
+def walk(steps: Iterable[Step]) -> Iterator[Step]:
+    """All steps, each before what happened under it."""
+    for step in steps:
+        yield step
+        yield from walk(step.steps)
+
+
+class News:
+    """What each model call says that was not said before in its conversation.
+
+    A request repeats the whole conversation; a reader wants each item once. Items are compared as JSON, so an edited
+    or compacted history shows as new items.
+    """
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        self._trajectory = trajectory
+        self._said: dict[str, set[bytes]] = {}
+        self._settings: dict[str, bytes] = {}
+
+    def request(self, call: Call) -> tuple[dict[str, Any], list[Any]]:
+        """The settings that differ from the previous model call of the same agent, and the new items of the input."""
+        params = self._decoded(call.requested)
+        given = params.pop("input", [])
+        items: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        said = self._said.setdefault(_scope(call), set())
+        new = []
+        for item in items:
+            mark = _mark(item)
+            if mark not in said:
+                said.add(mark)
+                new.append(item)
+        settings = msgspec.json.encode(params, order="sorted")
+        changed = self._settings.get(_scope(call)) != settings
+        self._settings[_scope(call)] = settings
+        return params if changed else {}, new
+
+    def reply(self, call: Call) -> dict[str, Any]:
+        """The model's reply; its items count as said."""
+        if call.replied is None:
+            return {}
+        response = self._decoded(call.replied)
+        for item in response.get("output") or ():
+            self._said.setdefault(_scope(call), set()).add(_mark(item))
+        return response
+
+    def output(self, call: Call, output: Any, call_id: str) -> None:
+        """A tool's output counts as said, under the model's name for the call."""
+        item = {"type": "function_call_output", "call_id": call_id, "output": output}
+        self._said.setdefault(_scope(call), set()).add(_mark(item))
+
+    def _decoded(self, recorded: Recorded) -> dict[str, Any]:
+        try:
+            return _PARAMS.decode(self._trajectory.data(recorded.event))
+        except msgspec.DecodeError:  # not ours to judge here: it is shown raw
+            return {"data": self._trajectory.data(recorded.event).decode(errors="replace")}
+
+
+def _scope(call: Call) -> str:
+    return call.key.rpartition(SUB_CALL)[0]
+
+
+def _mark(item: object) -> bytes:
+    """An item without what engines and converters add to it on the way: IDs, status and absent fields."""
+    if isinstance(item, dict):
+        item = {key: value for key, value in item.items() if key not in ("id", "status") and value is not None}
+        if item.get("type") == "message":
+            item = {key: value for key, value in item.items() if key != "type"}
+    return msgspec.json.encode(item, order="sorted")
+
+
+def _step(trajectory: Trajectory, call: Call) -> Step:
+    at = trajectory.offset(call.requested)
+    if call.replied is None:
+        return Step(at=at, call=call, depth=call.depth)
+    took = trajectory.offset(call.replied) - at
+    return Step(at=at, call=call, depth=call.depth, took=took, worked=call.replied.event.elapsed)
+
+
+def _insert(steps: list[Step], step: Step, seq: int) -> None:
+    """Puts something that is no call to where it stands in the log."""
+    place = next((i for i, other in enumerate(steps) if _seq(other) > seq), len(steps))
+    steps.insert(place, step)
+
+
+def _seq(step: Step) -> int:
+    recorded = step.call.requested if step.call else step.adoption.recorded if step.adoption else step.other
+    assert recorded is not None
+    return recorded.seq
+
+
+def _mark_parallel(steps: list[Step]) -> None:
+    """Finds the stretches of calls in which each was asked for before all of those before it were answered."""
+    group: list[Step] = []
+    until = 0.0
+    for step in steps:
+        _mark_parallel(step.steps)
+        if step.call is None:
+            continue
+        seq = step.call.requested.seq
+        if seq > until:
+            _number(group)
+            group = []
+        group.append(step)
+        until = max(until, step.call.replied.seq if step.call.replied is not None else float("inf"))
+    _number(group)
+
+
+def _number(group: list[Step]) -> None:
+    for place, step in enumerate(group):
+        step.together, step.place = len(group), place

@@ -1,0 +1,224 @@
+"""What happened in one rollout: its events, put together as calls.
+
+Pure: a trajectory is built from recorded events, whichever source they came from. Every verb of `replay` that looks
+at one rollout begins here. It renders nothing and executes nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Final, TypeVar
+
+import msgspec
+
+from components.durable.history import SUB_CALL
+from contracts.events import Event, Kind, Recorded
+from contracts.ids import ROOT_CALL
+from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult
+from replay.errors import BrokenHistory
+
+Decoded = TypeVar("Decoded", bound=msgspec.Struct)
+
+_REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
+_RESULT: Final = msgspec.json.Decoder(RolloutResult)
+_FAILURE: Final = msgspec.json.Decoder(RolloutFailure)
+_ADDRESS: Final = 4
+"""Tokens of a request's subject up to and with the instance."""
+
+
+class Call(msgspec.Struct, kw_only=True):
+    """A request and what was answered to it."""
+
+    key: str
+    kind: Kind
+    instance: str
+    what: str
+    """`model`, `tool`, `session`, `verify`, `agent`, `timer`: the first word of its events' types."""
+    requested: Recorded
+    replied: Recorded | None = None
+    """None while it is outstanding, or for ever where the rollout ended before."""
+
+    @property
+    def depth(self) -> int:
+        """0 for a call of the rollout's own agent, 1 for a call made under one of those, and so on."""
+        return self.key.count(SUB_CALL)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it was answered with an error."""
+        return self.replied is not None and self.replied.event.type.endswith(".failed")
+
+    @property
+    def worker(self) -> str:
+        """The worker that answered, empty where none has."""
+        return worker_of(self.replied.event) if self.replied is not None else ""
+
+    @property
+    def caller(self) -> str:
+        """The worker that asked."""
+        return worker_of(self.requested.event)
+
+
+class Adoption(msgspec.Struct, kw_only=True):
+    """Another worker took the rollout over."""
+
+    recorded: Recorded
+    epoch: int
+    worker: str
+    prefix: str
+    """Of the calls of the execution that was adopted; empty for the rollout itself."""
+
+
+class _Adopted(msgspec.Struct):
+    epoch: int = 0
+    worker: str = ""
+
+
+_ADOPTED: Final = msgspec.json.Decoder(_Adopted)
+
+
+class Trajectory:
+    """One rollout's events in the order of the log, and the calls that they make up."""
+
+    def __init__(self, rollout_id: str, events: Iterable[Recorded], blobs: Mapping[str, bytes] | None = None) -> None:
+        """`blobs` holds the data of events that are claim checks, by `dataref`. Raises `BrokenHistory`."""
+        self.rollout_id = rollout_id
+        self.events = sorted(events, key=lambda recorded: recorded.seq)
+        self.blobs = dict(blobs or {})
+        self.calls: dict[str, Call] = {}
+        self.adoptions: list[Adoption] = []
+        self.others: list[Recorded] = []
+        """Events of types that this version has no place for, dead letters and revisions among them."""
+        self.ended: Recorded | None = None
+        requested: Recorded | None = None
+        for recorded in self.events:
+            event = recorded.event
+            if event.type == "rollout.requested":
+                requested = recorded
+            elif event.type == "rollout.adopted":
+                self.adoptions.append(self._adoption(recorded))
+            elif event.type in ("rollout.completed", "rollout.failed", "rollout.cancelled"):
+                self.ended = recorded
+            elif event.type.endswith(".requested") and event.callkey:
+                self.calls[event.callkey] = _call(recorded)
+            elif event.type.endswith((".replied", ".failed")) and event.callkey in self.calls:
+                self.calls[event.callkey].replied = recorded
+            else:
+                self.others.append(recorded)
+        if requested is None:
+            raise BrokenHistory(f"rollout {rollout_id}: its request is not among its {len(self.events)} events")
+        self.requested = requested
+
+    def data(self, event: Event) -> bytes:
+        """The event's data, also where it is a claim check."""
+        if not event.dataref:
+            return bytes(event.data)
+        try:
+            return self.blobs[event.dataref]
+        except KeyError:
+            raise BrokenHistory(f"event {event.id}: its data {event.dataref} is not there") from None
+
+    @cached_property
+    def request(self) -> RolloutRequest:
+        """What was asked for."""
+        return self.decoded(self.requested, _REQUEST)
+
+    @cached_property
+    def outcome(self) -> RolloutResult | RolloutFailure | None:
+        """How it ended; None while it is in flight."""
+        if self.ended is None:
+            return None
+        if self.ended.event.type == "rollout.completed":
+            return self.decoded(self.ended, _RESULT)
+        return self.decoded(self.ended, _FAILURE)
+
+    @property
+    def state(self) -> str:
+        """`completed`, `failed`, `cancelled`, or `in flight`."""
+        return "in flight" if self.ended is None else self.ended.event.type.partition(".")[2]
+
+    @property
+    def reward(self) -> float | None:
+        """The reward; None where there is none."""
+        return self.outcome.reward if isinstance(self.outcome, RolloutResult) else None
+
+    @property
+    def workers(self) -> list[str]:
+        """All workers that wrote an event of the rollout, in the order of their first."""
+        found = dict.fromkeys(worker_of(recorded.event) for recorded in self.events if recorded is not self.requested)
+        found.pop("", None)
+        return list(found)
+
+    @property
+    def started(self) -> datetime:
+        """When it was asked for."""
+        return self.requested.event.time
+
+    def offset(self, recorded: Recorded) -> float:
+        """Seconds from the rollout's request to this event."""
+        return (recorded.event.time - self.started).total_seconds()
+
+    def decoded(self, recorded: Recorded, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
+        """The event's data as a type; raises `BrokenHistory` that names the event."""
+        try:
+            return decoder.decode(self.data(recorded.event))
+        except msgspec.DecodeError as error:
+            what = recorded.event.type
+            raise BrokenHistory(f"rollout {self.rollout_id}, event {recorded.seq} ({what}): {error}") from error
+
+    def executions(self) -> Iterator["AgentRun"]:
+        """The runs of agents in it: that of the rollout, then those of agents that were called."""
+        yield AgentRun(
+            prefix="", agent=self.requested.subject.split(".")[3], requested=self.requested, replied=self.ended
+        )
+        for call in self.calls.values():
+            if call.what == "agent":
+                yield AgentRun(
+                    prefix=call.key + SUB_CALL, agent=call.instance, requested=call.requested, replied=call.replied
+                )
+
+    def agent_workers(self, run: "AgentRun") -> list[str]:
+        """The workers that ran this execution, the latest first: there are several where it was adopted."""
+        made = [call.requested for call in self.calls.values() if run.owns(call.key)]
+        written = [*made, run.replied] if run.replied is not None else made
+        return list(dict.fromkeys(worker_of(recorded.event) for recorded in reversed(written)))
+
+    def _adoption(self, recorded: Recorded) -> Adoption:
+        found = self.decoded(recorded, _ADOPTED)
+        key = recorded.event.callkey
+        prefix = "" if key in ("", ROOT_CALL) else key + SUB_CALL
+        return Adoption(recorded=recorded, epoch=found.epoch, worker=found.worker, prefix=prefix)
+
+
+class AgentRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution of an agent's code within a rollout."""
+
+    prefix: str
+    """What the keys of its calls begin with."""
+    agent: str
+    """Name of the instance."""
+    requested: Recorded
+    replied: Recorded | None
+    """The terminal event of the rollout, or the reply to the agent that called."""
+
+    def owns(self, key: str) -> bool:
+        """Whether this execution made the call: not one above it, nor one under one of its calls."""
+        return key.startswith(self.prefix) and SUB_CALL not in key[len(self.prefix) :]
+
+
+def worker_of(event: Event) -> str:
+    """The worker that wrote an event: the last part of its source."""
+    return event.source.rpartition("/")[2]
+
+
+def _call(recorded: Recorded) -> Call:
+    tokens = recorded.subject.split(".")
+    if len(tokens) < _ADDRESS:
+        raise BrokenHistory(f"event {recorded.seq}: {recorded.subject!r} addresses nobody")
+    return Call(
+        key=recorded.event.callkey,
+        kind=tokens[2],  # type: ignore[arg-type]  # a kind that is new is shown as it stands
+        instance=tokens[3],
+        what=recorded.event.type.partition(".")[0],
+        requested=recorded,
+    )

@@ -1,0 +1,266 @@
+"""Records rollouts for the tests of replay: real agent code on its private loop, the callees played by the test.
+
+What comes out is what a log would hold: events with the subjects, sources, causes and times that workers write.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+
+from bus import Delivery, Subjects
+from components.agents.base import Agent, AgentConfig, RolloutInfo
+from components.durable import Call, Context, Execution, Reply
+from components.workers.ending import ending
+from components.workers.rollout import Rollout
+from contracts.codec import decode, encode
+from contracts.deployments import Description, Reference, ResolvedDeployment, WorkerStarted
+from contracts.events import CallError, Event, Recorded
+from contracts.responses import Item, Response, ResponseUsage, function_call, output_message
+from contracts.rollouts import RolloutRequest, RolloutResult, Verdict
+from contracts.tasks import Task
+
+Answer = Callable[[Call], bytes | CallError]
+START = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
+SUBJECTS = Subjects("jetgym", 1)
+
+
+class Recorder:
+    """A log in memory; each `rollout` appends one rollout to it."""
+
+    def __init__(self, agents: Mapping[str, tuple[type[Agent[Any]], AgentConfig]], answer: Answer) -> None:
+        self.log: list[Recorded] = []
+        self._agents, self._answer = agents, answer
+        self._now = START
+        self._ids = 0
+
+    def deployment(self, implementations: Mapping[str, str], digests: Mapping[str, str]) -> None:
+        """Records what is deployed, and that a worker of each agent started."""
+        descriptions = {
+            name: Description(
+                kind="agents",
+                implementation=implementations[name],
+                config=config.model_dump(mode="json"),
+                references=(Reference(path="resources", kind="resources", name=config.resources or ""),),
+            )
+            for name, (_, config) in self._agents.items()
+        }
+        resolved = ResolvedDeployment(config={}, descriptions=descriptions, log={"namespace": "jetgym"})
+        self.write("deployment.resolved", SUBJECTS.deployment("resolved", "d1"), msgspec.json.encode(resolved))
+        for name, (agent, _) in self._agents.items():
+            started = WorkerStarted(
+                worker=f"{name}-0-aaa",
+                kind="agents",
+                instance=name,
+                implementation=implementations[name],
+                version=agent.version,
+                digest=digests[name],
+                python="3.11",
+                jetgym="0.1.0",
+                host="here",
+                pid=1,
+            )
+            subject = SUBJECTS.deployment("worker", started.worker)
+            self.write("deployment.worker", subject, msgspec.json.encode(started))
+
+    def rollout(
+        self,
+        rollout_id: str,
+        agent: str,
+        task: Mapping[str, Any],
+        *,
+        index: int = 0,
+        order: random.Random | None = None,
+        stop_after: int | None = None,
+    ) -> None:
+        """Records one rollout; `order` answers waiting calls in a random order, `stop_after` ends it after replies."""
+        request = RolloutRequest(
+            task=msgspec.Raw(msgspec.json.encode(task)),
+            agent=agent,
+            run_id="r1",
+            task_index=index,
+            sessionless=("calc_env",),
+        )
+        event = self.write(
+            "rollout.requested",
+            SUBJECTS.request("agents", agent, 1, rollout_id, "run"),
+            msgspec.json.encode(request),
+            rolloutid=rollout_id,
+            callkey="run",
+            replyto=SUBJECTS.ended("r1", rollout_id),
+            source="orchestrator/r1",
+        )
+        running = [_Running(self, agent, event, request)]
+        waiting: list[tuple[_Running, Call, Event]] = [(running[0], *made) for made in running[0].begin()]
+        replies = 0
+        while waiting and replies != stop_after:
+            caller, call, asked = waiting.pop(order.randrange(len(waiting)) if order else 0)
+            if call.kind == "agents":
+                nested = _Running(self, call.instance, asked, msgspec.json.decode(call.data, type=RolloutRequest))
+                nested.caller = caller
+                waiting += [(nested, *made) for made in nested.begin()]
+                continue
+            answer = self._answer(call) if call.kind != "timers" else b"null"
+            replies += 1
+            waiting += self._replied(caller, call, asked, answer)
+
+    def _replied(
+        self, caller: "_Running", call: Call, asked: Event, answer: bytes | CallError
+    ) -> list[tuple["_Running", Call, Event]]:
+        failed = isinstance(answer, CallError)
+        data = msgspec.json.encode(answer) if isinstance(answer, CallError) else answer
+        what = f"{call.type.partition('.')[0]}.{'failed' if failed else 'replied'}"
+        worker = f"{call.instance}-0-bbb"
+        reply = self.write(
+            what,
+            asked.replyto,
+            data,
+            rolloutid=asked.rolloutid,
+            callkey=call.key,
+            source=f"{call.kind}/{call.instance}/{worker}",
+            causationid=asked.id,
+            elapsed=0.25,
+        )
+        made = [(caller, *new) for new in caller.hear(reply, data)]
+        if caller.execution.done:
+            what, data = caller.ended()
+            over = self.write(
+                what,
+                caller.event.replyto,
+                data,
+                rolloutid=asked.rolloutid,
+                callkey=caller.event.callkey,
+                source=caller.source,
+                causationid=caller.event.id,
+            )
+            if caller.caller is not None:
+                made += [(caller.caller, *new) for new in caller.caller.hear(over, data)]
+                if caller.caller.execution.done:
+                    raise AssertionError("a caller that ends with its callee is not recorded here")
+        return made
+
+    def write(
+        self,
+        what: str,
+        subject: str,
+        data: bytes,
+        *,
+        rolloutid: str = "",
+        callkey: str = "",
+        replyto: str = "",
+        source: str = "orchestrator/o1",
+        causationid: str = "",
+        elapsed: float = 0.0,
+    ) -> Event:
+        """Appends one event, a third of a second after the one before."""
+        self._now += timedelta(seconds=1 / 3)
+        self._ids += 1
+        event = Event(
+            id=f"{source.rpartition('/')[2]}-{self._ids}",
+            source=source,
+            type=what,
+            time=self._now,
+            subject=subject,
+            rolloutid=rolloutid,
+            callkey=callkey,
+            replyto=replyto,
+            causationid=causationid,
+            elapsed=elapsed,
+            data=msgspec.Raw(data),
+        )
+        raw = encode(event)
+        self.log.append(Recorded(seq=len(self.log) + 1, subject=subject, event=decode(raw), raw=raw))
+        return event
+
+
+class _Running:
+    """One execution of an agent."""
+
+    def __init__(self, recorder: Recorder, agent: str, event: Event, request: RolloutRequest) -> None:
+        kind, config = recorder._agents[agent]
+        self._recorder = recorder
+        self.event = event
+        self.caller: _Running | None = None
+        self.source = f"agents/{agent}/{agent}-0-aaa"
+        delivery = cast("Delivery", SimpleNamespace(event=event))
+        self._rollout = Rollout(delivery, request, event.time)
+        info = RolloutInfo(
+            rollout_id=event.rolloutid,
+            run_id=request.run_id,
+            task_index=request.task_index,
+            rollout_index=request.rollout_index,
+            attempt=request.attempt,
+            sessionless=request.sessionless,
+        )
+
+        async def main(context: Context) -> RolloutResult:
+            return await kind(config, context, info).run(Task(request.task))
+
+        self.execution = Execution(event.rolloutid, main, time=event.time, prefix=self._rollout.prefix, cause=event.id)
+
+    def begin(self) -> list[tuple[Call, Event]]:
+        return self._publish(self.execution.start())
+
+    def hear(self, reply: Event, data: bytes) -> list[tuple[Call, Event]]:
+        self._rollout.tally.add(reply, data)
+        return self._publish(
+            self.execution.deliver(Reply(key=reply.callkey, type=reply.type, data=data, time=reply.time, id=reply.id))
+        )
+
+    def ended(self) -> tuple[str, bytes]:
+        return ending(self._rollout, self.execution)
+
+    def _publish(self, calls: list[Call]) -> list[tuple[Call, Event]]:
+        made = []
+        for call in calls:
+            event = self._recorder.write(
+                call.type,
+                SUBJECTS.request(call.kind, call.instance, 1, self.event.rolloutid, call.key),
+                call.data,
+                rolloutid=self.event.rolloutid,
+                callkey=call.key,
+                replyto=SUBJECTS.reply(self.source.rpartition("/")[2], self.event.rolloutid, call.key),
+                source=self.source,
+                causationid=call.cause,
+            )
+            made.append((call, event))
+        return made
+
+
+def model_reply(*output: Item) -> bytes:
+    """A model's reply of these items."""
+    usage = ResponseUsage(input_tokens=10, output_tokens=5, total_tokens=15)
+    return Response(
+        id="resp_1", object="response", created_at=0, model="m", output=list(output), status="completed", usage=usage
+    ).to_json()
+
+
+def calculator(call: Call) -> bytes | CallError:
+    """Plays a model that adds and multiplies with two tools at once, the tools, and a verifier."""
+    data = msgspec.json.decode(call.data)
+    match call.type:
+        case "model.requested":
+            if any(item.get("type") == "function_call_output" for item in data["input"]):
+                return model_reply(output_message("12 and 35", item_id="msg_1"))
+            return model_reply(
+                function_call("c1", "add", '{"a": 5, "b": 7}'), function_call("c2", "multiply", '{"a": 5, "b": 7}')
+            )
+        case "tool.requested":
+            a, b = msgspec.json.decode(data["arguments"]).values()
+            return msgspec.json.encode({"output": str(a + b if data["name"] == "add" else a * b)})
+        case "verify.requested":
+            extra = {"reward_components": msgspec.Raw(b'{"right": 0.75, "short": 0.25}')}
+            return msgspec.json.encode(Verdict(reward=1.0, extra=extra))
+    return CallError(kind="bad_request", message=f"nobody answers {call.type}")
+
+
+def task(text: str = "What are 5 + 7 and 5 * 7?") -> dict[str, Any]:
+    """A task with two tools."""
+    parameters = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+    tools = [
+        {"type": "function", "name": name, "parameters": parameters, "strict": True} for name in ("add", "multiply")
+    ]
+    return {"responses_create_params": {"input": [{"role": "user", "content": text}], "tools": tools}, "answer": 12}
