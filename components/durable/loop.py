@@ -31,8 +31,8 @@ from contracts.events import Kind
 
 T = TypeVar("T")
 
-MAX_STEPS: Final = 200_000
-"""Steps of the ready queue that agent code may take after one reply (about 0.2 s of a worker's time)."""
+MAX_STEPS: Final = 100_000
+"""Steps of the ready queue that agent code may take after one reply: some tenths of a second of its worker's time."""
 
 _LOGGER = logging.getLogger("jetgym.durable")
 _ENCODE = msgspec.json.Encoder().encode
