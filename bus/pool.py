@@ -1,8 +1,8 @@
-"""The receiving end of a pool: deliveries to one worker, each settled exactly once.
+"""The receiving end of a pool: deliveries to one worker, one after the other.
 
-Called by worker frames and by the feed. It keeps what a worker holds alive at the server, buries what cannot be
-processed as a dead letter and goes on, and gives back what was fetched and not begun. It never settles a delivery
-that was handed out: that is the worker's, after all that the delivery caused is in the log.
+Called by worker frames and by the feed. It fetches ahead, buries what cannot be processed as a dead letter and goes
+on, and gives back what was fetched and not begun. It never settles a delivery that was handed out: that is the
+worker's, after all that the delivery caused is in the log.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import structlog
 from bus.connection import Connection
 from bus.deadletter import DeadLetter, Reason
 from bus.errors import BusError
+from bus.holding import ACK, Held, Holding, nak
 from bus.pull import ConsumerConfig, Puller
 from contracts.codec import decode
 from contracts.errors import InvalidEvent, NewerVersion
@@ -23,9 +24,6 @@ from contracts.events import Event, Recorded
 RETURN_DELAY_S: Final = 0.1
 """What was fetched and not begun is delivered to another worker after this."""
 RETRY_DELAY_S: Final = 1.0
-
-_ACK: Final = b"+ACK"
-_V1_TOKENS: Final = 9
 
 _log = structlog.get_logger("bus.pool")
 
@@ -36,28 +34,17 @@ Check = Callable[[Event, str], Reason | None]
 class Delivery:
     """One event in the hands of a worker, until `ack` or `nak`. Meanwhile the pool keeps it alive at the server."""
 
-    __slots__ = ("_ack_subject", "_pool", "event", "num_delivered", "raw", "redelivered", "seq", "subject")
+    __slots__ = ("_held", "_holding", "event", "num_delivered", "raw", "redelivered", "seq", "subject")
 
-    def __init__(
-        self,
-        pool: "Pool",
-        event: Event,
-        *,
-        subject: str,
-        raw: bytes,
-        ack_subject: bytes,
-        num_delivered: int,
-        seq: int,
-        redelivered: bool,
-    ) -> None:
-        self._pool = pool
-        self._ack_subject = ack_subject
+    def __init__(self, holding: Holding, held: Held, event: Event) -> None:
+        self._holding = holding
+        self._held = held
         self.event = event
-        self.subject = subject
-        self.raw = raw
-        self.num_delivered = num_delivered
-        self.seq = seq
-        self.redelivered = redelivered
+        self.raw = held.data
+        self.seq = held.seq
+        self.subject = event.subject
+        self.num_delivered = held.num_delivered
+        self.redelivered = held.redelivered
         """It may have been delivered before: look in the log for what that left, before acting again. Not the same as
         `num_delivered > 1`, since a server that crashed forgets its last deliveries."""
 
@@ -68,13 +55,13 @@ class Delivery:
 
     def ack(self) -> None:
         """Done: all that it caused is in the log. Settling twice does nothing."""
-        self._pool._settle(self._ack_subject, _ACK)  # noqa: SLF001
+        self._holding.settle(self._held, ACK)
 
     def nak(self, delay_s: float) -> None:
         """Not done: deliver it again, to anybody, after `delay_s` seconds, which must be more than 0."""
         if delay_s <= 0:
             raise ValueError("a negative ack always has a delay: without one the delivery would come back at once")
-        self._pool._settle(self._ack_subject, _nak(delay_s))  # noqa: SLF001
+        self._holding.settle(self._held, nak(delay_s))
 
 
 class Pool:
@@ -90,34 +77,29 @@ class Pool:
         check: Check,
         bury: Callable[[DeadLetter], Awaitable[None]],
     ) -> None:
-        self._connection = connection
         self._batch = max(batch, len(consumers))
         self._max_deliver = max_deliver
         self._check = check
         self._bury = bury
         self._loop = asyncio.get_running_loop()
-        self._ack_wait_s = min(consumer.ack_wait_s for consumer in consumers)
         share = self._batch // len(consumers)
         self._pullers = [Puller(connection, c, self._on_message, self._room, share) for c in consumers]
-        self._fetched: deque[tuple[bytes, bytes, bytes, int]] = deque()
-        self._held: dict[bytes, float] = {}
-        """What the server waits for us to settle, and when it last heard that we are at it."""
+        self._holding = Holding(connection, min(consumer.ack_wait_s for consumer in consumers))
+        self._fetched: deque[Held] = deque()
         self._burials: set[asyncio.Task[None]] = set()
         self._waiting: asyncio.Future[None] | None = None
         self._stopped = False
-        self._timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> "Pool":
         """Creates the consumers and begins to fetch."""
         for puller in self._pullers:
             await puller.start()
-        self._timer = self._loop.call_later(self._ack_wait_s / 6, self._keep_alive)
         return self
 
     @property
     def held(self) -> int:
         """Deliveries that are fetched or in progress here."""
-        return len(self._held)
+        return len(self._holding)
 
     def __aiter__(self) -> "Pool":
         return self
@@ -125,14 +107,14 @@ class Pool:
     async def __anext__(self) -> Delivery:
         while True:
             while self._fetched:
-                message = self._fetched.popleft()
+                held = self._fetched.popleft()
                 if len(self._fetched) * 2 <= self._batch:
                     for puller in self._pullers:
                         puller.refill()
-                opened = self._open(*message)
+                opened = self._open(held)
                 if isinstance(opened, Delivery):
                     return opened
-                burial = self._loop.create_task(self._bury_and_ack(opened, message[1]))
+                burial = self._loop.create_task(self._bury_and_ack(opened, held))
                 self._burials.add(burial)
                 burial.add_done_callback(self._burials.discard)
             if self._stopped:
@@ -146,14 +128,13 @@ class Pool:
         for puller in self._pullers:
             await puller.stop()
         while self._fetched:
-            self._settle(self._fetched.popleft()[1], _nak(RETURN_DELAY_S))
+            self._holding.settle(self._fetched.popleft(), nak(RETURN_DELAY_S))
         self._wake()
 
     async def close(self) -> None:
         """`stop`, and no longer keeps alive what is in progress."""
         await self.stop()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._holding.stop()
         for burial in list(self._burials):
             burial.cancel()
         if self._burials:
@@ -167,75 +148,46 @@ class Pool:
             self._waiting.set_result(None)
 
     def _on_message(self, subject: bytes, ack_subject: bytes, data: bytes, suspect: int) -> None:
-        self._held[ack_subject] = self._loop.time()
-        self._fetched.append((subject, ack_subject, data, suspect))
-        self._wake()
+        held = self._holding.take(subject, ack_subject, data, suspect)
+        if held is not None:
+            self._fetched.append(held)
+            self._wake()
 
-    def _settle(self, ack_subject: bytes, how: bytes) -> None:
-        if self._held.pop(ack_subject, None) is not None:
-            self._connection.send(ack_subject, b"", how)
-
-    def _keep_alive(self) -> None:
-        """Sends one sign of life for each delivery that will need one before the next round."""
-        self._timer = self._loop.call_later(self._ack_wait_s / 6, self._keep_alive)
-        if not self._connection.up:
-            return
-        now = self._loop.time()
-        due = [ack_subject for ack_subject, heard in self._held.items() if now - heard >= self._ack_wait_s / 3]
-        for ack_subject in due:
-            self._held[ack_subject] = now
-            self._connection.send(ack_subject, b"", b"+WPI")
-
-    def _open(self, subject: bytes, ack_subject: bytes, data: bytes, suspect: int) -> Delivery | DeadLetter:
-        name = subject.decode(errors="replace")
-        num_delivered, seq = _place(ack_subject)
+    def _open(self, held: Held) -> Delivery | DeadLetter:
+        name = held.subject.decode(errors="replace")
         event: Event | None = None
         reason: Reason | None
         try:
-            event = decode(data)
+            event = decode(held.data)
         except NewerVersion as error:
             reason, told = "newer_version", str(error)
         except InvalidEvent as error:
             reason, told = "undecodable", str(error)
         else:
             reason = self._check(event, name)
+            if reason is None and held.num_delivered <= self._max_deliver:
+                return Delivery(self._holding, held, event)
             told = f"event {event.id!r} of type {event.type!r} names subject {event.subject!r}"
-            if reason is None and num_delivered <= self._max_deliver:
-                return Delivery(
-                    self,
-                    event,
-                    subject=name,
-                    raw=data,
-                    ack_subject=ack_subject,
-                    num_delivered=num_delivered,
-                    seq=seq,
-                    redelivered=num_delivered > 1 or seq <= suspect,
-                )
             if reason is None:
-                reason, told = "exhausted", f"delivered {num_delivered - 1} times and never finished"
+                reason, told = "exhausted", f"delivered {held.num_delivered - 1} times and never finished"
         return DeadLetter(
-            reason=reason, message=told, subject=name, seq=seq, num_delivered=num_delivered, raw=data, event=event
+            reason=reason,
+            message=told,
+            subject=name,
+            seq=held.seq,
+            num_delivered=held.num_delivered,
+            raw=held.data,
+            event=event,
         )
 
-    async def _bury_and_ack(self, letter: DeadLetter, ack_subject: bytes) -> None:
+    async def _bury_and_ack(self, letter: DeadLetter, held: Held) -> None:
         try:
             await self._bury(letter)
         except BusError as error:
             _log.warning("burial_failed", subject=letter.subject, seq=letter.seq, error=str(error))
-            self._settle(ack_subject, _nak(RETRY_DELAY_S))
+            self._holding.settle(held, nak(RETRY_DELAY_S))
         except Exception:  # noqa: BLE001
             _log.exception("on_dead_failed", subject=letter.subject, seq=letter.seq)
-            self._settle(ack_subject, _nak(RETRY_DELAY_S))
+            self._holding.settle(held, nak(RETRY_DELAY_S))
         else:
-            self._settle(ack_subject, _ACK)
-
-
-def _nak(delay_s: float) -> bytes:
-    return b'-NAK {"delay": %d}' % int(delay_s * 1_000_000_000)
-
-
-def _place(ack_subject: bytes) -> tuple[int, int]:
-    """Number of deliveries and sequence, from an ack's subject in either of the server's forms."""
-    tokens = ack_subject.split(b".")
-    at = 4 if len(tokens) == _V1_TOKENS else 6
-    return int(tokens[at]), int(tokens[at + 1])
+            self._holding.settle(held, ACK)

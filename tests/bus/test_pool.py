@@ -237,7 +237,7 @@ async def test_nothing_is_held_by_a_dead_process_longer_than_the_ack_wait(bus: B
     pool = await models(dead, ack_wait_s=0.5)
     await bus.publish(request(bus, "r1"))
     await until(lambda: pool.held == 1)
-    pool._timer.cancel()  # type: ignore[union-attr]
+    pool._holding.stop()
     dead._connection.wire._transport._io_writer.transport.abort()  # type: ignore[union-attr]
     (delivery,) = await take(await models(bus, ack_wait_s=0.5))
     assert delivery.num_delivered == 2

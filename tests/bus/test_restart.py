@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,9 @@ async def kill(server: EmbeddedServer) -> None:
     await server.stop()
 
 
-@pytest.mark.parametrize("sync_interval", ["default", "always"])
+@pytest.mark.parametrize(("sync_interval", "count"), [("default", 1500), ("always", 500)])
 async def test_a_killed_server_stores_each_event_once_or_its_publish_is_reported(
-    sync_interval: str, new_directory: Callable[[], Path], open_bus: Open
+    sync_interval: str, count: int, new_directory: Callable[[], Path], open_bus: Open
 ) -> None:
     """B10: and no acked event is missing. (What a power cut takes, a process cannot test.)"""
     directory, settings = new_directory(), LogConfig(sync_interval=sync_interval)
@@ -41,16 +42,16 @@ async def test_a_killed_server_stores_each_event_once_or_its_publish_is_reported
                 reported.add(event.rolloutid)
 
         async with asyncio.TaskGroup() as group:
-            for number in range(1500):
+            for number in range(count):
                 group.create_task(publish(number))
-            for killed_at in (200, 700):
+            for killed_at in (count // 8, count // 2):
                 await until(lambda: len(acked) >= killed_at)  # noqa: B023 - awaited before it changes
                 await kill(server)
                 server = await EmbeddedServer.start(directory, settings, port=server.port)
         found = [recorded.event.rolloutid async for recorded in bus.scan()]
         assert len(found) == len(set(found))
         assert acked <= set(found)
-        assert acked | reported == {f"r{number}" for number in range(1500)}
+        assert acked | reported == {f"r{number}" for number in range(count)}
         assert not reported
     finally:
         await bus.close(0.1)
@@ -114,6 +115,38 @@ async def test_a_publish_made_while_the_server_is_away_is_stored_when_it_returns
         assert await reading == []
         (delivery,) = await take(await models(bus))
         delivery.ack()
+    finally:
+        await bus.close(0.1)
+        await server.stop()
+
+
+async def test_what_a_worker_holds_when_the_server_crashes_does_not_come_to_it_twice(
+    new_directory: Callable[[], Path], open_bus: Open
+) -> None:
+    """B12: the server delivers it again; it is the same delivery, and its ack still counts."""
+    directory = new_directory()
+    server = await EmbeddedServer.start(directory, LogConfig())
+    try:
+        bus = await open_bus(server.url)
+        pool = await models(bus, ack_wait_s=0.5)
+        await bus.publish(request(bus, "r1"))
+        (held,) = await take(pool)
+        await kill(server)
+        server = await EmbeddedServer.start(directory, LogConfig(), port=server.port)
+        await bus.publish(request(bus, "r2"))
+        (next_one,) = await take(pool)
+        assert next_one.event.rolloutid == "r2"
+        waiting = asyncio.create_task(anext(pool))
+        assert (await asyncio.wait([waiting], timeout=1.5))[0] == set()  # three ack waits
+        held.ack()
+        next_one.ack()
+        stream = bus.subjects.stream(0)
+        left = 1
+        async with asyncio.timeout(10):
+            while left:
+                info = await bus._connection.api(f"CONSUMER.INFO.{stream}.models-policy-0", None, dict[str, Any])
+                left = info["num_ack_pending"] + info["num_pending"]
+        waiting.cancel()
     finally:
         await bus.close(0.1)
         await server.stop()
