@@ -54,7 +54,7 @@ def tool(method: F | None = None, /, *, name: str = "") -> F | Callable[[F], F]:
 
 def marked_name(member: object) -> str | None:
     """The tool name that `@tool` gave to a class member, None where it is no tool."""
-    name = getattr(member, _MARK, None)
+    name = getattr(getattr(member, "__func__", member), _MARK, None)  # a static method hides its function's marks
     return name if isinstance(name, str) else None
 
 
@@ -130,8 +130,8 @@ def tool_of(owner: type, method: str, name: str) -> Tool:
     parameters = _parameters(function, place)
     shown = {key: parameter for key, parameter in parameters.items() if key != SESSION}
     for documented in said.parameters:
-        if documented not in shown:
-            raise InvalidResources(place, f"the docstring describes {documented!r}, which the model cannot pass")
+        if documented not in parameters:
+            raise InvalidResources(place, f"the docstring describes {documented!r}, which is no parameter")
     adapter = _adapter(place, name, _fields(function, shown, said.parameters, place))
     schema = _schema(adapter, place)
     return Tool(
