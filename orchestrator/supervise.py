@@ -11,7 +11,7 @@ import os
 import random
 import signal
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -26,7 +26,7 @@ MAX_BACKOFF_S = 30.0
 STEADY_S = 60.0
 """A worker that has served so long counts as healthy again."""
 REFUSED = 2
-"""Exit code of a worker that cannot serve whatever is tried, with the reason as its last log line."""
+"""Exit code of a worker that cannot serve whatever is tried; its log line `worker.refused` has the reason."""
 _CHUNK = 65_536
 _TAIL_LINES = 15
 
@@ -152,7 +152,8 @@ class _Worker:
             if self._stopping.is_set():
                 return
             failed_starts = 0 if self.ready.is_set() else failed_starts + 1
-            if code == REFUSED or failed_starts >= self._settings.failed_starts:
+            refused = code == REFUSED and not self.ready.is_set()
+            if refused or failed_starts >= self._settings.failed_starts:
                 raise WorkerDied(self._last_words(code, failed_starts))
             restarts = 0 if loop.time() - started > STEADY_S else restarts + 1
             delay = min(BACKOFF_S * 2 ** (restarts - 1), MAX_BACKOFF_S) * random.uniform(0.5, 1.0)  # noqa: S311
@@ -222,20 +223,20 @@ class _Worker:
         return f"was killed by {signal.Signals(-code).name}{late}"
 
     def _last_words(self, code: int, times: int) -> str:
-        if code == REFUSED and self._tail:
-            return f"worker {self.name}: {_message(self._tail[-1])}"
+        if code == REFUSED and (reason := _refusal(self._tail)) is not None:
+            return f"worker {self.name}: {reason}"
         tail = "\n".join(f"  {line}" for line in self._tail) or "  (it said nothing)"
         often = "" if times == 1 else f", {times} times in a row"
         return f"worker {self.name} {self._how(code)} before it served{often}. Its log {self._log} ends with:\n{tail}"
 
 
-def _message(line: str) -> str:
-    """What a log line says to a human."""
-    try:
-        said = json.loads(line)
-    except ValueError:
-        return line
-    return str(said.get("message", line)) if isinstance(said, dict) else line
+def _refusal(log: Iterable[str]) -> str | None:
+    """Why a worker says that it cannot serve: the `message` of its line `worker.refused`."""
+    for line in log:
+        if "worker.refused" in line:
+            with suppress(ValueError, KeyError, TypeError):
+                return str(json.loads(line)["message"])
+    return None
 
 
 def _says_ready(line: bytes) -> bool:

@@ -1,14 +1,19 @@
 """One worker process: `python -m components.workers`, with a `WorkerSpec` as JSON on standard input.
 
-Prints one JSON line on standard output when it serves, logs JSON lines on standard error, drains on SIGTERM, and
-stops when its standard output's reader is gone. Started by the orchestrator, or by `jetgym worker`.
+Prints one JSON line on standard output when it serves, logs JSON lines on standard error, and drains on SIGTERM. Where
+it cannot serve, and trying again would not help, the log line `worker.refused` has the reason as its `message`, and the
+exit code is 2. Started by the orchestrator, or by `jetgym worker`.
 """
 
 import asyncio
 import sys
 
 import msgspec
+import structlog
 
+from bus import BusError
+from components.errors import ComponentError
+from components.models.errors import ModelError
 from components.workers.frame import Frame
 from components.workers.spec import WorkerSpec
 
@@ -20,11 +25,20 @@ def main() -> int:
     except msgspec.DecodeError as error:
         print(f"standard input must hold one worker spec as JSON: {error}", file=sys.stderr)  # noqa: T201
         return 2
+    frame = Frame(spec)
+    try:
+        return _run(frame)
+    except (BusError, ComponentError, ModelError) as error:  # no use in starting it again as it is
+        structlog.get_logger().error("worker.refused", message=str(error))
+        return 2
+
+
+def _run(frame: Frame) -> int:
     try:
         import uvloop  # noqa: PLC0415 - absent on platforms that it does not support
     except ImportError:
-        return asyncio.run(Frame(spec).run())
-    return uvloop.run(Frame(spec).run())
+        return asyncio.run(frame.run())
+    return uvloop.run(frame.run())
 
 
 if __name__ == "__main__":

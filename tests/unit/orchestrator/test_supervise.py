@@ -81,7 +81,7 @@ async def test_a_worker_that_dies_at_start_is_tried_again_and_then_its_log_is_sh
 
 
 async def test_a_worker_that_refuses_says_so_in_one_line_and_is_not_tried_again(tmp_path: Path) -> None:
-    script = 'import sys; sys.stderr.write(\'{"event": "refused", "message": "no such key"}\\n\'); sys.exit(2)'
+    script = 'import sys; sys.stderr.write(\'{"event": "worker.refused", "message": "no such key"}\\n\'); sys.exit(2)'
     async with supervisor(tmp_path, failed_starts=9) as (workers, told):
         with pytest.raises(WorkerDied, match=r"^worker policy-0: no such key$"):
             await workers.start([command(script)])
