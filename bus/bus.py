@@ -24,7 +24,7 @@ from bus.publish import Publisher
 from bus.pull import ConsumerConfig
 from bus.replies import OnReply, Replies
 from bus.scan import read
-from bus.subjects import NO_ROLLOUT, Subjects, check_subject, consumer_name, rollout_and_key
+from bus.subjects import NO_ROLLOUT, Subjects, check_subject, consumer_name, rollout_of
 from bus.topology import LogConfig, ensure_log, stream_info
 from contracts.codec import encode
 from contracts.events import Event, Kind, Recorded
@@ -261,10 +261,11 @@ class Bus:
         self._open.append(replies)
         return await replies.start(starts)
 
-    async def feed(self, run: str, name: str, *, batch: int = 1024, ack_wait_s: float = 60.0) -> Pool:
+    async def feed(self, run: str, name: str, *, batch: int = 1024) -> Pool:
         """The terminal events of a run (`*`: of all runs), as deliveries; what was acked under `name` stays so.
 
-        Deliveries come in the log's order of each partition; those that were not acked come again.
+        Deliveries come in the log's order of each partition. Those that were not acked come again: at once after
+        `close`, after the ack wait when this process dies.
         """
         if run != "*":
             check_name(run, "run")
@@ -274,14 +275,14 @@ class Bus:
             await self.dead_letter(letter, "feed", name)
 
         feed = await open_feed(
-            self._connection, self.subjects, run, name, batch=batch, ack_wait_s=ack_wait_s, bury=bury
+            self._connection, self.subjects, run, name, batch=batch, ack_wait_s=self.config.ack_wait_s, bury=bury
         )
         self._open.append(feed)
         return feed
 
     async def dead_letter(self, letter: DeadLetter, kind: str, instance: str) -> None:
         """Records a dead letter; a message that has one already keeps it."""
-        rollout, _ = rollout_and_key(letter.subject)
+        rollout = rollout_of(letter.subject)
         tokens = letter.subject.split(".")
         partition = int(tokens[1]) if len(tokens) > 1 and tokens[1].isdigit() else 0
         subject = self.subjects.dead(partition, kind, instance, rollout or NO_ROLLOUT, str(letter.seq))

@@ -68,9 +68,11 @@ class Holding:
         if self._held.pop((held.stream, held.seq), None) is held:
             self._connection.send(held.ack_subject, b"", how)
 
-    def stop(self) -> None:
-        """No more signs of life."""
+    def close(self, delay_s: float) -> None:
+        """Gives back all that is held, for delivery to anybody after `delay_s` seconds."""
         self._timer.cancel()
+        for held in list(self._held.values()):
+            self.settle(held, nak(delay_s))
 
     def _keep_alive(self) -> None:
         self._timer = self._loop.call_later(self._ack_wait_s / _ROUNDS, self._keep_alive)

@@ -132,13 +132,13 @@ class Pool:
         self._wake()
 
     async def close(self) -> None:
-        """`stop`, and no longer keeps alive what is in progress."""
+        """`stop`, and returns also what is in progress."""
         await self.stop()
-        self._holding.stop()
         for burial in list(self._burials):
             burial.cancel()
         if self._burials:
             await asyncio.wait(self._burials)
+        self._holding.close(RETURN_DELAY_S)
 
     def _room(self) -> int:
         return self._batch - len(self._fetched)

@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 from contracts.errors import InvalidName
 from contracts.events import Kind
-from contracts.ids import check_name, partition_of, slot_of
+from contracts.ids import check_name, partition_of, rollout_id, slot_of
 
 Deployment = Literal["resolved", "run", "worker"]
 """What a deployment records about itself."""
@@ -138,15 +138,16 @@ def consumer_name(*parts: str | int) -> str:
     return "-".join(str(part) for part in parts)
 
 
-def rollout_and_key(subject: str) -> tuple[str, str]:
-    """Rollout ID and call key of a request's or reply's subject; empty where a token is no valid name."""
-    tokens = subject.split(".")
-    found = [*tokens[-2:], "", ""][:2] if len(tokens) >= 6 else ["", ""]  # noqa: PLR2004
-    return (_name_or_nothing(found[0], 128), _name_or_nothing(found[1], 512))
-
-
-def _name_or_nothing(token: str, limit: int) -> str:
-    try:
-        return check_name(token, "token", limit)
-    except InvalidName:
-        return ""
+def rollout_of(subject: str) -> str:
+    """The rollout whose subject this is; empty if it has no such token, or none that is a valid ID."""
+    match subject.split("."):
+        case (
+            [_, _, _, _, _, "request", rollout, _]
+            | [_, _, "reply", _, rollout, _]
+            | [_, _, "rollout", _, _, rollout, *_]
+        ):
+            try:
+                return rollout_id(rollout)
+            except InvalidName:
+                return ""
+    return ""

@@ -231,13 +231,25 @@ async def test_stopping_returns_what_was_fetched_and_not_begun(bus: Bus, url: st
     assert pool.held == 0
 
 
+async def test_closing_returns_also_what_is_in_progress(bus: Bus, url: str, open_bus: Open) -> None:
+    """B12: at once, for a worker that ends without finishing."""
+    await bus.publish(request(bus, "r1"))
+    pool = await models(bus)
+    (delivery,) = await take(pool)
+    await pool.close()
+    (again,) = await take(await models(await open_bus(url)))
+    assert again.num_delivered == 2
+    delivery.ack()  # too late, and harmless
+    again.ack()
+
+
 async def test_nothing_is_held_by_a_dead_process_longer_than_the_ack_wait(bus: Bus, url: str, open_bus: Open) -> None:
     """B12: a connection that vanishes with all it had fetched."""
     dead = await open_bus(url)
     pool = await models(dead, ack_wait_s=0.5)
     await bus.publish(request(bus, "r1"))
     await until(lambda: pool.held == 1)
-    pool._holding.stop()
+    pool._holding._timer.cancel()
     dead._connection.wire._transport._io_writer.transport.abort()  # type: ignore[union-attr]
     (delivery,) = await take(await models(bus, ack_wait_s=0.5))
     assert delivery.num_delivered == 2
