@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from components.agents.base import Agent, AgentConfig
-from components.agents.execution import execution_of
+from components.workers.execution import execution_of
 from components.durable import (
     InvalidHistory,
     NondeterminismError,

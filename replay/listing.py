@@ -5,6 +5,7 @@ first rows.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from rich.console import Console
@@ -57,7 +58,7 @@ _RUN_COLUMNS: Final[dict[str, Literal["left", "right"]]] = {
     "state": "left",
     "completed": "right",
     "failed": "right",
-    "mean reward": "right",
+    "reward": "right",
     "time": "right",
     "started": "left",
     "directory": "left",
@@ -160,7 +161,7 @@ def draw_runs(runs: Sequence[RunRow], console: Console) -> None:
     """Prints runs, one line each."""
     table = Table(box=None, header_style="bold dim", pad_edge=False)
     for heading, justify in _RUN_COLUMNS.items():
-        table.add_column(heading, justify=justify, overflow="fold")
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading != "directory")
     for run in runs:
         table.add_row(
             Text(run.run_id, style="bold"),
@@ -170,6 +171,6 @@ def draw_runs(runs: Sequence[RunRow], console: Console) -> None:
             "" if run.mean_reward is None else number(run.mean_reward),
             "" if run.wall_s is None else seconds(run.wall_s),
             f"{run.started:%Y-%m-%d %H:%M}",
-            run.where,
+            run.where if Path(run.where).name != run.run_id else "",
         )
     console.print(table, markup=False)

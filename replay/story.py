@@ -32,6 +32,8 @@ CHARACTERS: Final = 1200
 _STYLES: Final = {"model": "cyan", "tool": "yellow", "session": "blue", "verify": "magenta", "agent": "green"}
 _LABEL: Final = 9
 _TIME: Final = 10
+_PRECISE_S: Final = 100
+"""Offsets up to this are told to the millisecond."""
 
 _ERROR: Final = msgspec.json.Decoder(CallError)
 _TASK: Final = msgspec.json.Decoder(_Task)
@@ -101,7 +103,7 @@ class Story:
 
     def _target(self, call: Call) -> str:
         if call.what == "tool" and (asked := self._tool_call(call)) is not None:
-            return safe(f"{call.instance}.{asked.name}")
+            return safe(asked.name)
         return call.instance if call.what != "timer" else ""
 
     def _tool_call(self, call: Call) -> ToolCall | None:
@@ -244,8 +246,9 @@ def _bracket(step: Step) -> Text:
     return Text("│ ", style="dim") if step.together > 1 else Text()
 
 
-def _clock(seconds: float) -> Text:
-    return Text(f"{seconds:>7.2f} s ", style="dim")
+def _clock(at: float) -> Text:
+    told = f"{at:.3f}" if at < _PRECISE_S else f"{at:.1f}"
+    return Text(f"{told:>7} s ", style="dim")
 
 
 def _times(step: Step) -> str:
@@ -260,7 +263,7 @@ def _times(step: Step) -> str:
 def seconds(value: float) -> str:
     """A duration as a reader takes it in at a glance."""
     if value < 1:
-        return f"{value * 1000:.0f} ms"
+        return f"{value * 1000:.3g} ms"
     if value < 120:  # noqa: PLR2004 - seconds are read up to two minutes
         return f"{value:.3g} s"
     return f"{int(value // 60)} min {int(value % 60)} s"

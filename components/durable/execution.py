@@ -143,9 +143,23 @@ class Execution(Generic[T]):
                 loop.run()
         loop.close()
 
+    def where_called(self, call_key: str) -> tuple[str, int]:
+        """File and line of the call that is being made, for `watch`.
+
+        A branch whose own code is not the agent's (`gather` of a handle's method) is where the agent waits for it.
+        """
+        found = location.calling()
+        path = _path(call_key)
+        while not location.is_agents(found) and path != "m":
+            path = path.rpartition("-")[0] or "m"
+            branch = next((branch for branch in self._loop.branches if branch.path == path), None)
+            if branch is not None and not branch.done():
+                found = location.waiting(branch)
+        return found
+
     def where(self, call_key: str = "") -> tuple[str, int]:
         """File and line where a call's branch waits, else the main one; where that is defined, if it has ended."""
-        path = call_key.rpartition("--")[2].partition("_")[0]
+        path = _path(call_key)
         for branch in self._loop.branches:
             if branch.path == path and not branch.done():
                 return location.waiting(branch)
@@ -200,6 +214,11 @@ class Execution(Generic[T]):
                 file, line = location.waiting(branch)
                 lines.append(f"  branch {branch.path} waits at {file}:{line}")
         return "\n".join(lines)
+
+
+def _path(call_key: str) -> str:
+    """The branch that made a call."""
+    return call_key.rpartition("--")[2].partition("_")[0]
 
 
 def _call_error(reply: Reply) -> CallError:

@@ -1,18 +1,21 @@
 """Which line of agent code makes a call, or waits for one?
 
 Used for error messages only. Frames of JetGym's own plumbing and of asyncio are passed over: the line named is one
-that the agent's author wrote.
+that the agent's author wrote. Where no such line is on the way to a call (`Agent.run` as it comes makes it), the
+line of the toolkit that the author's class was entered through is better than none.
 """
 
 import asyncio
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
 UNKNOWN: Final = ("<unknown>", 0)
+_TOOLKIT_FOLDER: Final = Path(__file__).parent.parent / "agents"
 
 _PLUMBING: Final = re.compile(
     r"(asyncio|contextlib|contracts|components\.(durable|workers)|components\.agents\.\w+$)\b"
@@ -20,27 +23,45 @@ _PLUMBING: Final = re.compile(
 """Modules directly in `components/agents` are the authors' toolkit; an agent is a package in there, or elsewhere."""
 
 
-def _is_plumbing(frame: FrameType) -> bool:
-    return _PLUMBING.match(frame.f_globals.get("__name__", "")) is not None
+_TOOLKIT: Final = re.compile(r"components\.agents\.\w+$")
+_DRIVER: Final = "components.durable.execution"
+"""Frames from here outwards are of whoever drives the execution, not of the agent."""
 
 
 def calling() -> tuple[str, int]:
-    """File and line of the innermost agent frame on this thread's stack."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
-    while frame is not None:
-        if not _is_plumbing(frame):
-            return frame.f_code.co_filename, frame.f_lineno
+    """File and line of the innermost agent frame on this thread's stack, within its execution."""
+    frames = []
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - asked by the execution, beyond which the agent ends
+    while frame is not None and _module(frame) != _DRIVER:
+        frames.append(frame)
         frame = frame.f_back
-    return UNKNOWN
+    return _innermost(reversed(frames))
 
 
 def waiting(task: asyncio.Task[Any]) -> tuple[str, int]:
     """File and line of the innermost agent frame in which a suspended branch waits."""
-    found = UNKNOWN
-    for frame in _suspended(task.get_coro()):
-        if not _is_plumbing(frame):
+    return _innermost(_suspended(task.get_coro()))
+
+
+def is_agents(place: tuple[str, int]) -> bool:
+    """Whether a line is of an agent and not of the toolkit."""
+    return place != UNKNOWN and Path(place[0]).parent != _TOOLKIT_FOLDER
+
+
+def _innermost(frames: Iterable[FrameType]) -> tuple[str, int]:
+    """The innermost agent frame among frames from outside in, else the outermost one of the toolkit."""
+    found = toolkit = UNKNOWN
+    for frame in frames:
+        if _PLUMBING.match(_module(frame)) is None:
             found = frame.f_code.co_filename, frame.f_lineno
-    return found
+        elif toolkit == UNKNOWN and _TOOLKIT.match(_module(frame)):
+            toolkit = frame.f_code.co_filename, frame.f_lineno
+    return toolkit if found == UNKNOWN else found
+
+
+def _module(frame: FrameType) -> str:
+    name: str = frame.f_globals.get("__name__", "")
+    return name
 
 
 def definition(function: Callable[..., object]) -> tuple[str, int]:

@@ -11,7 +11,6 @@ slow), never earlier; and before a recorded reply is given, every request that s
 import hashlib
 from typing import TypeVar
 
-from components.durable import location
 from components.durable.calls import Call, Reply
 from components.durable.difference import first_difference, shown
 from components.durable.errors import Departure, NondeterminismError, UnknownReply
@@ -137,7 +136,7 @@ class _Matcher:
         return None
 
     def _departed(self, reason: str, call: RecordedCall, field: str, was: str, now: str) -> NondeterminismError:
-        file, line = location.calling()
+        file, line = self._execution.where_called(call.key)
         return NondeterminismError(
             reason,
             rollout_id=self._execution.rollout_id,
