@@ -8,7 +8,8 @@ member refuses, comes to a second union whose tag is computed in Python: it hold
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, get_args, get_origin
 
-from pydantic import BaseModel, GetCoreSchemaHandler
+from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 Path = list[str | int]
@@ -46,6 +47,19 @@ class Variants:
             return "unknown" if isinstance(name, str) and name not in known else None
 
         return union(known, [[self._by]], unknown, tag)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The members side by side, for JSON Schema: how they are looked up is no matter of its."""
+        found: list[JsonSchemaValue] = []
+        queue = [handler(schema)]
+        while queue:
+            branch = queue.pop(0)
+            inner = branch.get("anyOf", branch.get("oneOf"))
+            if inner is not None:
+                queue[:0] = inner
+            elif branch not in found:
+                found.append(branch)
+        return {"anyOf": found}
 
 
 def union(

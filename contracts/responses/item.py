@@ -4,7 +4,7 @@ The two take the same items: a rollout's response holds all that was said since 
 user's messages included, and a response's output can be put into the next request's input as it is.
 """
 
-from typing import Annotated, Final, TypeAlias, get_args
+from typing import Annotated, TypeAlias, get_args
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -48,22 +48,14 @@ from contracts.responses.items import (
     UnknownItem,
 )
 
-_UNTYPED: Final = (InputMessage, ItemReference, UnknownItem)
-"""Items whose `type` may be absent, or anything."""
 
-
-class _ByTypeOrRole:
+class _Items(variants.Variants):
     """Marks the union of all items; its rules are those of `Item`."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """The union, for pydantic."""
         schemas = {member: handler.generate_schema(member) for member in get_args(source)}
-        known = {
-            name: schema
-            for member, schema in schemas.items()
-            if member not in _UNTYPED
-            for name in variants.literals(member, "type")
-        }
+        known = {name: schema for member, schema in schemas.items() for name in variants.literals(member, "type")}
         put_in, reference = schemas[InputMessage], schemas[ItemReference]
         assistant = core_schema.union_schema([schemas[OutputMessage], put_in], mode="left_to_right")
         by_role: dict[str, CoreSchema] = dict.fromkeys(variants.literals(InputMessage, "role"), put_in)
@@ -116,7 +108,7 @@ Item: TypeAlias = Annotated[
     | ProgramOutput
     | ItemReference
     | UnknownItem,
-    _ByTypeOrRole(),
+    _Items(),
 ]
 """One item, by its `type`.
 

@@ -42,28 +42,30 @@ def documents(annotation: Any, *, extra: bool = False) -> st.SearchStrategy[Any]
     """Documents of that type. `extra` adds fields that the type does not know, at every level."""
     if annotation in _LEAVES:
         return _LEAVES[annotation]
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return _objects(
-            {
-                field.alias or name: (field.annotation, field.is_required())
-                for name, field in annotation.model_fields.items()
-            },
-            extra=extra,
-        )
-    if is_typeddict(annotation):
-        hints = get_type_hints(annotation, include_extras=True)
-        return _objects({name: (hint, get_origin(hint) is typing.Required) for name, hint in hints.items()}, extra=extra)
+    if (fields := _fields(annotation)) is not None:
+        return _objects(fields, extra=extra)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return st.sampled_from(arguments)
-    if origin in (typing.Union, types.UnionType):
-        return st.one_of([documents(member, extra=extra) for member in arguments])
-    if origin in (typing.Annotated, typing.Required, typing.NotRequired):
-        return documents(arguments[0], extra=extra)
     if origin is dict:
         return st.dictionaries(st.text(max_size=6), documents(arguments[1], extra=extra), max_size=2)
+    if origin in (typing.Union, types.UnionType):
+        return st.one_of([documents(member, extra=extra) for member in arguments])
     assert arguments, f"no documents of {annotation!r}"
-    return st.lists(documents(arguments[0], extra=extra), max_size=2)  # list, Iterable, SequenceNotStr…
+    inner = documents(arguments[0], extra=extra)
+    wraps = origin in (typing.Annotated, typing.Required, typing.NotRequired)
+    return inner if wraps else st.lists(inner, max_size=2)  # list, Iterable, SequenceNotStr…
+
+
+def _fields(annotation: Any) -> dict[str, tuple[Any, bool]] | None:
+    """A model's or typed dict's fields by their names on the wire, with their types and whether they are required."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        fields = annotation.model_fields.items()
+        return {field.alias or name: (field.annotation, field.is_required()) for name, field in fields}
+    if is_typeddict(annotation):
+        hints = get_type_hints(annotation, include_extras=True)
+        return {name: (hint, get_origin(hint) is typing.Required) for name, hint in hints.items()}
+    return None
 
 
 def _objects(fields: dict[str, tuple[Any, bool]], *, extra: bool) -> st.SearchStrategy[dict[str, Any]]:

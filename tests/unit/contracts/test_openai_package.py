@@ -8,9 +8,9 @@ import openai.types.responses as openai_responses
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 from openai.types.responses.response_input_item import ResponseInputItem
-from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from pydantic import BaseModel, TypeAdapter
 
 from contracts import chat
@@ -34,13 +34,13 @@ def members(union: Any) -> list[Any]:
     return [inner for member in get_args(union) for inner in (members(member) or [member])]
 
 
-def types_of(member: Any) -> list[str | None]:
+def types_of(member: Any) -> list[str]:
     hints = (
         {name: field.annotation for name, field in member.model_fields.items()}
         if issubclass(member, BaseModel)
         else get_type_hints(member)
     )
-    found: list[str | None] = []
+    found: list[str] = []
     queue = [hints["type"]]
     while queue:
         hint = queue.pop()
@@ -62,9 +62,7 @@ ITEMS = {
     for member in members(union)
 }
 TOOLS = {
-    name(member): member
-    for union in (openai_responses.Tool, openai_responses.ToolParam)
-    for member in members(union)
+    name(member): member for union in (openai_responses.Tool, openai_responses.ToolParam) for member in members(union)
 }
 WHOLE = [
     (openai_responses.Response, Response),

@@ -17,7 +17,7 @@ MODELS: list[type[ApiModel]] = [
 ]
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_document_of_every_model_round_trips(data: st.DataObject) -> None:
     model = data.draw(st.sampled_from(MODELS))
