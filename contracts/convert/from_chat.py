@@ -81,16 +81,15 @@ def _text_from_chat(params: chat.ChatCompletionParams, body: JsonObject) -> None
 
 def _items(messages: Sequence[chat.Message], style: ChatStyle) -> list[JsonObject]:
     items: list[JsonObject] = []
-    custom: set[str] = set()
-    for message, following in zip(messages, [*messages[1:], None], strict=True):
+    called: dict[str, str] = {}  # engines use IDs again: the latest call of an ID counts
+    for index, message in enumerate(messages):
         match message:
             case chat.AssistantMessage():
-                boundary = isinstance(following, chat.AssistantMessage) and not reasons(following, style)
-                said = items_of(message, style, boundary=boundary)
-                custom |= {item["call_id"] for item in said if item["type"] == "custom_tool_call"}
+                said = items_of(message, style, apart=_apart(messages, index, style))
+                called |= {item["call_id"]: item["type"] for item in said if "call_id" in item}
                 items += [_easy(item, message) for item in said]
             case chat.ToolMessage():
-                kind = "custom_tool_call_output" if message.tool_call_id in custom else "function_call_output"
+                kind = called.get(message.tool_call_id, "function_call") + "_output"
                 output = _content(message.content)
                 items.append(
                     {"type": kind, "call_id": message.tool_call_id, "output": output, **given(message, "name")}
@@ -101,6 +100,18 @@ def _items(messages: Sequence[chat.Message], style: ChatStyle) -> list[JsonObjec
                 content = _content(message.content)
                 items.append({"role": message.role, "content": content, **given(message, "name")})
     return items
+
+
+def _apart(messages: Sequence[chat.Message], index: int, style: ChatStyle) -> bool:
+    """Whether the items of the assistant's message at `index` would not show where it begins or ends."""
+
+    def end_unseen(first: int) -> bool:
+        before, after = messages[first], messages[first + 1]
+        if not isinstance(before, chat.AssistantMessage) or not isinstance(after, chat.AssistantMessage):
+            return False
+        return not before.tool_calls and not reasons(after, style)
+
+    return (index > 0 and end_unseen(index - 1)) or (index + 1 < len(messages) and end_unseen(index))
 
 
 def _content(content: chat.Content) -> str | list[JsonObject]:

@@ -10,11 +10,11 @@ from contracts.convert.style import ChatStyle
 from contracts.errors import NoResponsesForm
 
 
-def items_of(message: chat.AssistantMessage, style: ChatStyle, *, boundary: bool = False) -> list[JsonObject]:
+def items_of(message: chat.AssistantMessage, style: ChatStyle, *, apart: bool = False) -> list[JsonObject]:
     """The items that `message` says, without IDs.
 
     A message item without content is among them only where `message` says nothing else, where fields of the message
-    have no other place, or where `boundary` asks for one to end the turn.
+    have no other place, or where `apart` asks for one, to keep it from a message of the assistant next to it.
     """
     if message.function_call is not None:
         raise NoResponsesForm("function_call", "function_call is the form before tool_calls, and names no call ID")
@@ -28,7 +28,7 @@ def items_of(message: chat.AssistantMessage, style: ChatStyle, *, boundary: bool
     calls = [_call(call) for call in message.tool_calls or ()]
     extra = {name: value for name, value in given(message, "name", "audio").items() if value is not None}
     items: list[JsonObject] = [reasoning.reasoning_item(texts)] if texts else []
-    if parts or extra or not (texts or calls) or (boundary and not calls):
+    if parts or extra or apart or not (texts or calls):
         items.append({"type": "message", "role": "assistant", "content": parts, **extra})
     return items + calls
 
