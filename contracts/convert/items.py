@@ -19,14 +19,15 @@ def items_of(message: chat.AssistantMessage, style: ChatStyle, *, apart: bool = 
     if message.function_call is not None:
         raise NoResponsesForm("function_call", "function_call is the form before tool_calls, and names no call ID")
     texts = reasoning.fields_of(message)
+    extra = {name: value for name, value in given(message, "name", "audio").items() if value is not None}
     parts = _parts(message)
     if style.reasoning_style == "think_tags" and parts and parts[0]["type"] == "output_text":
-        tagged, rest = reasoning.split_tags(parts[0]["text"])
+        tagged, parts[0]["text"] = reasoning.split_tags(parts[0]["text"])
         texts += tagged
-        parts[0]["text"] = rest
     parts = [part for part in parts if part.get("text") != ""]
+    if message.annotations and not _annotated(parts, message.annotations):
+        extra["annotations"] = message.annotations
     calls = [_call(call) for call in message.tool_calls or ()]
-    extra = {name: value for name, value in given(message, "name", "audio").items() if value is not None}
     items: list[JsonObject] = [reasoning.reasoning_item(texts)] if texts else []
     if parts or extra or apart or not (texts or calls):
         items.append({"type": "message", "role": "assistant", "content": parts, **extra})
@@ -44,26 +45,22 @@ def reasons(message: chat.AssistantMessage, style: ChatStyle) -> bool:
 
 
 def _parts(message: chat.AssistantMessage) -> list[JsonObject]:
-    content = message.content
-    annotations = annotations_from_chat(message.annotations)
-    if isinstance(content, str):
-        parts: list[JsonObject] = [{"type": "output_text", "text": content, "annotations": annotations}]
-    else:
-        parts = parts_from_chat(content or (), "output_text")
-        if annotations:
-            _annotate(parts, annotations)
+    content = (
+        [chat.TextPart(type="text", text=message.content)] if isinstance(message.content, str) else message.content
+    )
+    parts = parts_from_chat(content or (), "output_text")
     if message.refusal:
         parts.append({"type": "refusal", "refusal": message.refusal})
     return parts
 
 
-def _annotate(parts: Sequence[JsonObject], annotations: list[JsonObject]) -> None:
-    """Puts a message's annotations on its first text."""
+def _annotated(parts: Sequence[JsonObject], annotations: list[JsonObject]) -> bool:
+    """Whether there is a text that a message's annotations can be put on: the first one."""
     for part in parts:
         if part["type"] == "output_text":
-            part["annotations"] += annotations
-            return
-    raise NoResponsesForm("annotations", "an assistant message has annotations and no text that they could belong to")
+            part["annotations"] += annotations_from_chat(annotations)
+            return True
+    return False
 
 
 def _call(call: chat.ToolCall) -> JsonObject:

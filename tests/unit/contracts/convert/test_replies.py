@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import openai.types.chat
+import openai.types.responses
 import pytest
 
 from contracts import chat
@@ -186,6 +188,13 @@ def test_citations_are_kept_in_the_form_of_the_responses_api() -> None:
     assert message["content"][0]["annotations"] == [{"type": "url_citation", **inner}]
 
 
+def test_citations_of_a_message_without_text_stay_on_the_message() -> None:
+    citations = [{"type": "url_citation", "url_citation": {"url": "https://h"}}]
+    response = from_chat(completion({"content": None, "tool_calls": [CALL], "annotations": citations}))
+    request = ResponseCreateParams.model_validate({"input": response["output"]})
+    assert request_to_chat(request).to_dict()["messages"][0]["annotations"] == citations
+
+
 def test_what_an_engine_says_beside_the_answer_is_kept_and_nulls_are_nothing() -> None:
     document = completion(
         {"content": "hi", "x_message": 1, "audio": None},
@@ -245,6 +254,20 @@ def test_a_completion_has_exactly_one_choice(count: int) -> None:
     with pytest.raises(NoResponsesForm, match=f"{count} choices") as refused:
         from_chat(document | {"choices": document["choices"] * count})
     assert refused.value.name == "choices"
+
+
+def test_the_openai_package_reads_what_is_made_both_ways() -> None:
+    details = {
+        "prompt_tokens_details": {"cached_tokens": 1, "cache_write_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 1},
+    }
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, **details}
+    message = {"content": "so", "reasoning_content": "hm", "tool_calls": [CALL]}
+    response = from_chat(completion(message, usage=usage), request=ResponseCreateParams(input="hi"))
+    read = openai.types.responses.Response.model_validate(response, strict=True)
+    assert [item.type for item in read.output] == ["reasoning", "message", "function_call"]
+    again = response_to_chat(Response.model_validate(response)).to_dict()
+    assert openai.types.chat.ChatCompletion.model_validate(again, strict=True).choices[0].message.content == "so"
 
 
 # ------------------------------------------------------------------------------------------- Responses -> Chat
