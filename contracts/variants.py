@@ -12,7 +12,7 @@ from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-Path = list[str | int]
+FieldPath = list[str | int]
 
 NO_VARIANT: Final = "no_variant"
 """Type of the error that no member was found; errors from within the value, if there are any, say more."""
@@ -63,7 +63,10 @@ class Variants:
 
 
 def union(
-    known: Mapping[str, CoreSchema], by: list[Path], rest: Mapping[str, CoreSchema], tag: Callable[[object], str | None]
+    known: Mapping[str, CoreSchema],
+    by: list[FieldPath],
+    rest: Mapping[str, CoreSchema],
+    tag: Callable[[object], str | None],
 ) -> CoreSchema:
     """The union of `known`, looked up by the first field of `by` that is there, and of `rest`, looked up by `tag`."""
     fields = " or ".join(f"`{path[-1]}`" for path in by)
