@@ -4,6 +4,8 @@ Checks everything before anything starts: config, components, references, tasks.
 connects to one, and hands over to `collect`.
 """
 
+import shlex
+import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -75,8 +77,8 @@ def run(
     try:
         run_async(_run(config, folder, run_id, url, resume=resume))
     except KeyboardInterrupt:
-        again = " ".join(["jetgym run", *(configs or []), "--output", str(folder), "--resume"])
-        console.print(f"\nstopped; what is finished is in {folder}. To go on: {again}", markup=False)
+        console.print(f"\nstopped; what is finished is in {folder}. To go on:", markup=False, soft_wrap=True)
+        console.print(f"  {_again(folder)}", markup=False, soft_wrap=True)
         raise typer.Exit(130) from None
 
 
@@ -146,16 +148,22 @@ async def _collect(
         )
 
 
+def _again(folder: Path) -> str:
+    """The command that goes on with this run."""
+    words = [word for word in sys.argv[1:] if word != "--resume"]
+    named = any(word == "--output" or word.startswith("--output=") for word in words)
+    return shlex.join(["jetgym", *words, *([] if named else ["--output", str(folder)]), "--resume"])
+
+
 def _place(config: Config, *, resume: bool) -> tuple[Path, str]:
     """The run's directory and ID."""
     named = config.settings.output
     if resume:
         if named is None:
             raise UsageError("--resume goes on with a run: name its directory with --output")
-        folder = config.folder / named
-        return folder, run_id_of(folder / MATERIALIZED)
+        return Path(named), run_id_of(Path(named) / MATERIALIZED)
     run_id = new_id("r")
-    folder = config.folder / (named or f"results/{run_id}")
+    folder = Path(named or f"results/{run_id}")
     if (folder / MATERIALIZED).exists():
         raise UsageError(f"{folder} holds a run already: go on with it with --resume, or name another --output")
     return folder, run_id

@@ -36,7 +36,7 @@ def up(
     jetgym up configs/demo.yaml ++server.port=4222
     """  # noqa: D301 - the help keeps these lines as they are
     config = resolve(configs, {"server": {"url": url} if url else None})
-    folder = config.folder / (output or f"results/{new_id('d')}")
+    folder = output or Path(f"results/{new_id('d')}")
     try:
         run_async(_up(config, folder))
     except KeyboardInterrupt:

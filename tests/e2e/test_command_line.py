@@ -1,0 +1,217 @@
+"""The command line as a user types it: real processes, in a directory of their own."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEADLINE_S = 120.0
+
+SLOW_MODEL = '''
+"""Answers after a while."""
+
+import asyncio
+
+from components.models.base import Model, ModelCall, ModelConfig
+from contracts.responses import Response, ResponseCreateParams, output_message
+
+
+class SlowConfig(ModelConfig):
+    seconds: float
+
+
+class Slow(Model[SlowConfig]):
+    async def responses(self, request: ResponseCreateParams, call: ModelCall) -> Response:
+        await asyncio.sleep(self.config.seconds)
+        said = output_message("A", item_id="msg")
+        return Response(id="r", object="response", created_at=0, model="slow", status="completed", output=[said])
+'''
+
+CONFIG = """
+solver: {agents: {simple_agent: {model: policy, resources: quiz}}}
+quiz: {resources: {mcqa: {}}}
+policy: {models: {slow: {seconds: 0.0, pool: {concurrency: 1}}}}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A user's directory with a model of their own, a config and six tasks."""
+    model = tmp_path / "components" / "models" / "slow"
+    model.mkdir(parents=True)
+    (model / "app.py").write_text(SLOW_MODEL)
+    (tmp_path / "main.yaml").write_text(CONFIG)
+    task = {
+        "responses_create_params": {"input": "Which letter?"},
+        "options": [{"A": "this"}, {"B": "that"}],
+        "expected_answer": "A",
+        "grading_mode": "strict_single_letter_boxed",
+    }
+    (tmp_path / "tasks.jsonl").write_text(6 * (json.dumps(task) + "\n"))
+    return tmp_path
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "orchestrator", *arguments],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def jetgym(folder: Path, *arguments: str, code: int = 0) -> str:
+    """Runs a command to its end; returns its output, or with another exit code its errors."""
+    process = start(folder, *arguments)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == code, out + err
+    assert "Traceback" not in err
+    return err if code == 2 else out
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_run_writes_its_files_and_they_can_be_rebuilt_from_the_log(project: Path) -> None:
+    jetgym(project, "run", "main.yaml", "--input", "tasks.jsonl", "--repeats", "2", "--output", "out")
+    rollouts = (project / "out" / "rollouts.jsonl").read_bytes()
+    asked = lines(project / "out" / "materialized_inputs.jsonl")
+    assert len(asked) == 12
+    assert {line["rollout_id"] for line in asked} == {
+        line["rollout_id"] for line in lines(project / "out/rollouts.jsonl")
+    }
+    assert (project / "out" / "config.yaml").exists()
+    assert not (project / "out" / "deployment.json").exists()
+    (project / "out" / "rollouts.jsonl").unlink()
+    jetgym(project, "rebuild", "out")
+    assert (project / "out" / "rollouts.jsonl").read_bytes() == rollouts
+    again = jetgym(project, "run", "main.yaml", "--input", "tasks.jsonl", "--output", "out", code=2)
+    assert "holds a run already: go on with it with --resume" in again
+
+
+def test_ctrl_c_keeps_what_is_finished_and_resume_does_the_rest(project: Path) -> None:
+    run = ["run", "main.yaml", "--input", "tasks.jsonl", "--output", "out"]
+    process = start(project, *run, "policy.models.slow.seconds=1.0")
+    until(lambda: len(lines(project / "out" / "rollouts.jsonl")) >= 1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130, out + err
+    resume = "jetgym run main.yaml --input tasks.jsonl --output out policy.models.slow.seconds=1.0 --resume"
+    assert out.endswith(f"stopped; what is finished is in out. To go on:\n  {resume}\n")
+    assert "Traceback" not in err
+    kept = lines(project / "out" / "rollouts.jsonl")
+    assert 1 <= len(kept) < 6
+    jetgym(project, *run, "--resume")
+    finished = lines(project / "out" / "rollouts.jsonl")
+    assert finished[: len(kept)] == kept
+    assert len({line["rollout_id"] for line in finished}) == len(finished) == 6
+
+
+def test_a_resumed_run_refuses_other_tasks(project: Path) -> None:
+    run = ["run", "main.yaml", "--input", "tasks.jsonl", "--output", "out"]
+    jetgym(project, *run)
+    assert "changed since the run began" in jetgym(
+        project, *run, "--agent", "solver", "--repeats", "2", "--resume", code=2
+    )
+
+
+def test_up_keeps_a_deployment_that_runs_and_status_use(project: Path) -> None:
+    up = start(project, "up", "main.yaml", "--output", "live")
+    assert up.stdout is not None
+    ready = next(line for line in up.stdout if line.startswith("ready at "))
+    url = ready.split()[2].rstrip(";")
+    in_use = jetgym(project, "up", "main.yaml", "--output", "live", code=2)
+    assert "is in use by another jetgym" in in_use
+    jetgym(project, "run", "--url", url, "--input", "tasks.jsonl", "--output", "one")
+    jetgym(project, "run", "main.yaml", "--url", url, "--input", "tasks.jsonl", "--output", "two")
+    assert len(lines(project / "one" / "rollouts.jsonl")) == len(lines(project / "two" / "rollouts.jsonl")) == 6
+    for arguments in (["live"], ["--url", url]):
+        said = jetgym(project, "status", *arguments)
+        assert "rollouts: 12 requested, 12 ended, 0 in flight" in said
+        assert re.search(r"policy\W+models\W+0\W+0", said)
+    jetgym(project, "rebuild", "again", "--url", url, "--run", lines(project / "one" / "rollouts.jsonl")[0]["run_id"])
+    assert (project / "again" / "rollouts.jsonl").read_bytes() == (project / "one" / "rollouts.jsonl").read_bytes()
+    up.send_signal(signal.SIGINT)
+    _, err = up.communicate(timeout=DEADLINE_S)
+    assert (up.returncode, err) == (0, "")
+    assert "nothing is live" in jetgym(project, "status", "live", code=2)
+
+
+def test_one_worker_of_a_pool_can_run_elsewhere(project: Path) -> None:
+    up = start(project, "up", "main.yaml", "--output", "live")
+    assert up.stdout is not None
+    url = next(line for line in up.stdout if line.startswith("ready at ")).split()[2].rstrip(";")
+    worker = start(project, "worker", "main.yaml", "--instance", "policy", "--url", url)
+    assert worker.stdout is not None
+    assert json.loads(worker.stdout.readline())["ready"]
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(DEADLINE_S) == 0
+    up.send_signal(signal.SIGTERM)
+    assert up.wait(DEADLINE_S) == 0
+    for process in (up, worker):
+        process.communicate()
+
+
+def test_a_dead_server_is_told_in_one_line(project: Path) -> None:
+    said = jetgym(project, "run", "--url", "nats://127.0.0.1:1", "--input", "tasks.jsonl", code=2)
+    assert said.startswith("error: no NATS server answers at nats://127.0.0.1:1")
+    assert said.count("\n") == 1
+
+
+def test_a_model_that_cannot_start_is_told_in_one_line(project: Path) -> None:
+    model = project / "components" / "models" / "slow" / "app.py"
+    refusing = (
+        "\n    async def start(self) -> None:\n        raise ModelError('unavailable', 'the engine is not there')\n"
+    )
+    text = model.read_text() + refusing
+    model.write_text(
+        text.replace("from contracts", "from components.models.errors import ModelError\nfrom contracts", 1)
+    )
+    said = jetgym(project, "run", "main.yaml", "--input", "tasks.jsonl", code=2)
+    assert said == "error: worker policy-0: the engine is not there\n"
+
+
+def test_a_worker_whose_code_is_broken_is_told_with_the_end_of_its_log(project: Path) -> None:
+    model = project / "components" / "models" / "slow" / "app.py"
+    model.write_text(model.read_text() + "\n    async def start(self) -> None:\n        raise OSError('no weights')\n")
+    process = start(project, "run", "main.yaml", "--input", "tasks.jsonl", "++launch.failed_starts=1")
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2
+    assert err.startswith("error: worker policy-0 ended with exit code 1 before it served. Its log results/")
+    assert "no weights" in err
+
+
+def test_new_components_work_and_their_tests_pass(tmp_path: Path) -> None:
+    for kind in ("agent", "model", "resources"):
+        jetgym(tmp_path, "new", kind, f"my_{kind}")
+    command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "components"]
+    tested = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert tested.returncode == 0, tested.stdout
+    model = "components/models/my_model/config.yaml"
+    jetgym(tmp_path, "run", "components/resources/my_resources/config.yaml", model, "--output", "one")
+    assert [line["reward"] for line in lines(tmp_path / "one" / "rollouts.jsonl")] == [0.0] * 5
+    tasks = "datasets/my_resources/example.jsonl"
+    agent = "components/agents/my_agent/config.yaml"
+    wiring = ["~quiz", "my_agent.agents.my_agent.resources=my_resources"]
+    environment = "components/resources/my_resources/config.yaml"
+    jetgym(
+        tmp_path, "run", environment, agent, model, *wiring, "--agent", "my_agent", "--input", tasks, "--output", "two"
+    )
+    assert [line["turns"] for line in lines(tmp_path / "two" / "rollouts.jsonl")] == [2] * 5
