@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from contracts.base import ApiModel, JsonObject
 from contracts.errors import NoChatForm, NoResponsesForm
+from contracts.problems import problems
 
 M = TypeVar("M", bound=ApiModel)
 NoForm = type[NoChatForm] | type[NoResponsesForm]
@@ -16,10 +17,10 @@ SAME: Final = (
 )  # fmt: skip
 """Options of a request that both APIs have under one name."""
 
-_SHORT: Final = 80
-
 LOGPROBS: Final = "message.output_text.logprobs"
 """What a Responses request includes to get log-probabilities."""
+
+_SHORT: Final = 80
 
 
 def keep(extra: JsonObject | None, body: JsonObject, error: NoForm) -> None:
@@ -34,11 +35,8 @@ def checked(model: type[M], body: JsonObject, error: NoForm) -> M:
     try:
         return model.model_validate(body)
     except ValidationError as invalid:
-        first = invalid.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise error(
-            str(first["loc"][0]), f"{where} cannot be passed on as {short(first['input'])}: {first['msg']}"
-        ) from invalid
+        place, why = problems(invalid, body)[0]
+        raise error(place.partition(".")[0], f"{place} cannot be passed on: {why}") from invalid
 
 
 def short(value: object) -> str:

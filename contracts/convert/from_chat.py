@@ -42,11 +42,15 @@ def request_from_chat(params: chat.ChatCompletionParams, style: ChatStyle = DEFA
     _text_from_chat(params, body)
     if params.reasoning_effort is not None:
         body["reasoning"] = {"effort": params.reasoning_effort}
+    extra = given(params, *_CHAT_ONLY)
+    for name in ("text", "reasoning"):  # further fields of the two, which go by these names in Chat Completions too
+        if isinstance(more := extra.get(name), dict):
+            body[name] = extra[name] = body.get(name, {}) | more
     if params.logprobs:
         body["include"] = [LOGPROBS]
     if params.top_logprobs is not None:
         body["top_logprobs"] = params.top_logprobs
-    keep(given(params, *_CHAT_ONLY), body, NoResponsesForm)
+    keep(extra, body, NoResponsesForm)
     return checked(r.ResponseCreateParams, body, NoResponsesForm)
 
 

@@ -1,6 +1,6 @@
 """An assistant's message as items: reasoning, then the message, then the calls. Used for requests and replies."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from contracts import chat
 from contracts.base import JsonObject
@@ -10,16 +10,20 @@ from contracts.convert.style import ChatStyle
 from contracts.errors import NoResponsesForm
 
 
-def items_of(message: chat.AssistantMessage, style: ChatStyle, *, apart: bool = False) -> list[JsonObject]:
+def items_of(
+    message: chat.AssistantMessage, style: ChatStyle, *, apart: bool = False, without: Collection[str] = ()
+) -> list[JsonObject]:
     """The items that `message` says, without IDs.
 
     A message item without content is among them only where `message` says nothing else, where fields of the message
     have no other place, or where `apart` asks for one, to keep it from a message of the assistant next to it.
+    Fields of the message that the API does not know are kept, unless their names are in `without`.
     """
     if message.function_call is not None:
         raise NoResponsesForm("function_call", "function_call is the form before tool_calls, and names no call ID")
     texts = reasoning.fields_of(message)
-    extra = {name: value for name, value in given(message, "name", "audio").items() if value is not None}
+    fields = given(message, "name", "audio").items()
+    extra = {name: value for name, value in fields if value is not None and name not in without}
     parts = _parts(message)
     if style.reasoning_style == "think_tags" and parts and parts[0]["type"] == "output_text":
         tagged, parts[0]["text"] = reasoning.split_tags(parts[0]["text"])

@@ -17,8 +17,13 @@ from contracts.convert.items import items_of
 from contracts.convert.style import DEFAULT_STYLE, ChatStyle
 from contracts.errors import NoResponsesForm
 
-TOKEN_FIELDS: Final = frozenset({"prompt_token_ids", "token_ids", "prompt_logprobs", "routed_experts"})
-"""Fields of a completion and of its choice that `response_from_chat` does not copy."""
+TOKEN_FIELDS: Final = frozenset(
+    {
+        "prompt_token_ids", "token_ids", "generation_token_ids", "generation_log_probs", "prompt_logprobs",
+        "routed_experts",
+    }
+)  # fmt: skip
+"""Fields of a completion, its choice and its message that `response_from_chat` does not copy."""
 
 _ENDED: Final = frozenset({None, "stop", "tool_calls", "function_call"})
 REASONS: Final = {"length": "max_output_tokens"}
@@ -69,7 +74,7 @@ def response_from_chat(
         raise NoResponsesForm("choices", f"completion {completion.id!r} has {len(completion.choices)} choices, not one")
     (choice,) = completion.choices
     stem = name or completion.id.removeprefix("chatcmpl-")
-    items = items_of(choice.message, style)
+    items = items_of(choice.message, style, without=TOKEN_FIELDS)
     body: JsonObject = {"id": f"resp_{stem}", "object": "response", "created_at": completion.created}
     body |= {"model": completion.model, "output": items, **_status(choice.finish_reason)}
     _identify(items, stem, body["status"])

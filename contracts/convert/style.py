@@ -15,10 +15,9 @@ class ChatStyle(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     reasoning_style: ReasoningStyle = "reasoning_content"
-    """Where the reasoning of earlier turns is put: in a message's `reasoning_content` (vLLM until 0.11, SGLang,
-    llama.cpp, DeepSeek) or `reasoning` (vLLM, OpenRouter), in front of its text between `<think>` and `</think>`, or
-    nowhere. In replies, both fields are always read; `<think>` is read under `think_tags`, else left in
-    the text."""
+    """Where the reasoning of earlier turns is put: in a message's `reasoning_content` (SGLang, llama.cpp, DeepSeek,
+    older vLLM) or `reasoning` (vLLM, OpenRouter), in front of its text between `<think>` and `</think>`, or nowhere.
+    In replies, both fields are always read; `<think>` is read under `think_tags` and left in the text otherwise."""
     developer_role: Literal["developer", "system"] = "developer"
     """The role that developer messages are sent under; few chat templates know `developer`."""
     merge_system: bool = False
@@ -28,7 +27,7 @@ class ChatStyle(BaseModel):
     """The name of the limit on generated tokens."""
     drop: tuple[str, ...] = ()
     """What may be left out although Chat Completions cannot say it, by the names that `NoChatForm` gives: options
-    (`truncation`, `include`), types of items and tools (`web_search`), and `encrypted_content`."""
+    (`truncation`, `include`, `reasoning.summary`), types of items and tools (`web_search`), `encrypted_content`."""
 
 
 DEFAULT_STYLE = ChatStyle()

@@ -287,9 +287,16 @@ def test_an_option_said_twice_with_two_values_is_refused() -> None:
 
 
 def test_a_field_that_passes_as_it_is_must_be_what_the_other_api_takes_there() -> None:
-    with pytest.raises(NoChatForm, match="seed cannot be passed on as 'seven'") as refused:
+    with pytest.raises(NoChatForm, match=r"seed cannot be passed on: .*integer") as refused:
         to_chat({"seed": "seven"})
     assert refused.value.name == "seed"
+
+
+def test_further_fields_of_nested_options_pass_and_come_back() -> None:
+    options = {"text": {"verbosity": "low", "x": 1}, "reasoning": {"effort": "low", "max_tokens": 100}}
+    said = {"verbosity": "low", "text": {"x": 1}, "reasoning_effort": "low", "reasoning": {"max_tokens": 100}}
+    assert to_chat(options) == said
+    assert from_chat(said) == options
 
 
 def test_a_style_refuses_what_it_does_not_know() -> None:

@@ -225,10 +225,12 @@ def test_fields_of_a_message_that_says_only_calls_have_an_empty_message_to_stand
 
 
 def test_token_fields_are_left_for_the_model_worker_to_read_from_the_completion() -> None:
-    document = completion(choice={"token_ids": [1], "routed_experts": "nrlre1:…"}, prompt_token_ids=[1, 2])
+    message = {"content": "hi", "generation_token_ids": [1], "generation_log_probs": [-0.5]}
+    document = completion(message, {"token_ids": [1], "routed_experts": "nrlre1:…"}, prompt_token_ids=[1, 2])
     assert from_chat(document) == from_chat(completion())
     parsed = chat.ChatCompletion.model_validate(document)
-    assert {*(parsed.model_extra or {}), *(parsed.choices[0].model_extra or {})} <= TOKEN_FIELDS
+    said = (parsed, parsed.choices[0], parsed.choices[0].message)
+    assert {name for model in said for name in model.model_extra or {}} <= TOKEN_FIELDS
 
 
 def test_with_the_request_its_options_are_repeated_as_the_api_does() -> None:
