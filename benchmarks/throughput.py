@@ -60,7 +60,7 @@ def ours(turns: int, rollouts: int) -> float:
         run = json.loads((output / "metrics.json").read_text())["run"]
         if run["completed"] != rollouts:
             sys.exit(f"only {run['completed']} of {rollouts} rollouts completed: {run}")
-        return rollouts / run["wall_s"]
+        return rollouts / float(run["wall_s"])
 
 
 def bare(path: Path, turns: int, rollouts: int) -> float:
@@ -87,7 +87,7 @@ def main() -> None:
             mine.append(ours(turns, rollouts))
             if args.bare.is_file():
                 yardstick.append(bare(args.bare, turns, rollouts))
-        figures = {"ours": round(statistics.median(mine))}
+        figures: dict[str, float] = {"ours": round(statistics.median(mine))}
         if yardstick:
             figures["bare"] = round(statistics.median(yardstick))
             figures["ratio"] = round(statistics.median(mine) / statistics.median(yardstick), 3)

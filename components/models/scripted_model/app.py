@@ -1,0 +1,164 @@
+"""A model whose replies are written in its config: for tests of environments, for load, and for faults.
+
+A reply follows from the request alone: which rule fits the task's text, how many turns were made, and for chances and
+latencies a digest of the request and a seed. So the same request gets the same reply on any worker, at any time.
+"""
+
+import asyncio
+import re
+from hashlib import blake2b
+from random import Random
+from typing import Any
+
+from components.models.base import Model, ModelCall
+from components.models.errors import ModelError
+from components.models.scripted_model.script import Fault, Latency, ScriptedModelConfig, Turn
+from contracts.responses import InputMessage, Item, Response, ResponseCreateParams
+
+_TURN_OF_ID = re.compile(r"turn(\d+)_")
+_CHARACTERS_A_TOKEN = 4
+
+
+class ScriptedModel(Model[ScriptedModelConfig]):
+    """Says what its script says."""
+
+    def __init__(self, config: ScriptedModelConfig) -> None:
+        super().__init__(config)
+        self._rules = [(re.compile(rule.when, re.DOTALL), rule.turns) for rule in config.rules]
+        self._chances = bool(config.faults) or config.latency.is_random
+
+    async def responses(self, request: ResponseCreateParams, call: ModelCall) -> Response:
+        """The reply of the turn that the request asks for."""
+        chance = self._chance(request, call) if self._chances else None
+        turn, number, match = self._turn(request)
+        if chance is not None:
+            for fault in self.config.faults:
+                if chance.random() < fault.rate:
+                    turn = await _suffer(fault, turn, call)
+        await _wait(self.config.latency, chance)
+        if turn.error is not None:
+            raise ModelError(turn.error, f"the script fails turn {number} with {turn.error}")
+        return self._said(request, turn, number, match)
+
+    def _chance(self, request: ResponseCreateParams, call: ModelCall) -> Random:
+        """A generator whose seed follows from the request, or from the call where repeats are to differ."""
+        asked = request.to_json() if self.config.vary == "request" else f"{call.rollout_id}/{call.call_key}".encode()
+        digest = blake2b(asked, digest_size=8, salt=self.config.seed.to_bytes(8, "big")).digest()
+        return Random(digest)  # noqa: S311 - chance, not secrecy
+
+    def _turn(self, request: ResponseCreateParams) -> tuple[Turn, int, re.Match[str] | None]:
+        text = request.input if isinstance(request.input, str) else _task_text(request.input)
+        turns, match = self.config.turns, None
+        for pattern, answers in self._rules:
+            if (match := pattern.search(text)) is not None:
+                turns = answers
+                break
+        number = 0 if isinstance(request.input, str) else _turns_made(request.input)
+        return turns[min(number, len(turns) - 1)], number, match
+
+    def _said(self, request: ResponseCreateParams, turn: Turn, number: int, match: re.Match[str] | None) -> Response:
+        read, written = self.config.input_tokens, self.config.output_tokens
+        if read is None:
+            read = _length(request.input) // _CHARACTERS_A_TOKEN
+        if written is None:
+            written = turn.length // _CHARACTERS_A_TOKEN
+        reply: dict[str, Any] = {
+            "id": f"resp_turn{number}",
+            "object": "response",
+            "created_at": 0,
+            "model": request.model or "scripted",
+            "output": _items(turn, number, match),
+            "status": "completed" if turn.incomplete is None else "incomplete",
+            "usage": {"input_tokens": read, "output_tokens": written, "total_tokens": read + written},
+        }
+        if turn.incomplete is not None:
+            reply["incomplete_details"] = {"reason": turn.incomplete}
+        return Response.model_validate(reply)
+
+
+def _task_text(items: list[Item]) -> str:
+    """The text of the first user message: it stays the same from turn to turn."""
+    return next((item.text for item in items if isinstance(item, InputMessage) and item.role == "user"), "")
+
+
+def _turns_made(items: list[Item]) -> int:
+    """How many turns of this model the request holds already, by the IDs that it gave to their items."""
+    made = 0
+    for item in reversed(items):
+        if (found := _TURN_OF_ID.match(getattr(item, "id", None) or "")) is not None:
+            made = int(found[1]) + 1
+            break
+    return made
+
+
+def _items(turn: Turn, number: int, match: re.Match[str] | None) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+
+    def named() -> str:
+        return f"turn{number}_{len(items)}"
+
+    if turn.reasoning is not None:
+        summary = [{"type": "summary_text", "text": _filled(turn.reasoning, match)}]
+        items.append({"type": "reasoning", "id": named(), "summary": summary})
+    if turn.text is not None or turn.refusal is not None:
+        parts: list[dict[str, Any]] = []
+        if turn.text is not None:
+            parts.append({"type": "output_text", "text": _filled(turn.text, match), "annotations": []})
+        if turn.refusal is not None:
+            parts.append({"type": "refusal", "refusal": _filled(turn.refusal, match)})
+        items.append({"type": "message", "role": "assistant", "id": named(), "status": "completed", "content": parts})
+    for call in turn.calls:
+        items.append(
+            {
+                "type": "function_call",
+                "id": named(),
+                "call_id": f"call_{number}_{len(items)}",
+                "name": call.name,
+                "arguments": _filled(call.json_arguments, match),
+                "status": "completed",
+            }
+        )
+    return items
+
+
+def _filled(text: str, match: re.Match[str] | None) -> str:
+    r"""The text with `{1}`, `{2}`, … replaced by the groups that the rule's pattern caught."""
+    if match is None:
+        return text
+    for number, group in enumerate(match.groups(), start=1):
+        text = text.replace(f"{{{number}}}", group or "")
+    return text
+
+
+def _length(items: str | list[Item]) -> int:
+    if isinstance(items, str):
+        return len(items)
+    return sum(len(getattr(item, "text", "")) + len(getattr(item, "arguments", "")) for item in items)
+
+
+async def _suffer(fault: Fault, turn: Turn, call: ModelCall) -> Turn:
+    match fault.kind:
+        case "hang":
+            await asyncio.Event().wait()
+        case "transient":
+            if call.place is not None:
+                call.place.release()
+            await asyncio.sleep(fault.retry_after_s)
+            if call.place is not None:
+                await call.place.acquire()
+        case "unavailable" | "context_length":
+            return Turn(error=fault.kind)
+        case "broken_call":
+            return turn.model_copy(
+                update={"calls": [call.model_copy(update={"arguments": "{"}) for call in turn.calls]}
+            )
+        case "only_reasoning":
+            return Turn(reasoning="Hm.")
+        case "cut":
+            return turn.model_copy(update={"incomplete": "max_output_tokens"})
+    return turn
+
+
+async def _wait(latency: Latency, chance: Random | None) -> None:
+    if (seconds := latency.draw(chance)) > 0:
+        await asyncio.sleep(seconds)
