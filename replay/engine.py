@@ -10,7 +10,6 @@ from typing import Final
 import msgspec
 
 from components.agents.base import Agent, AgentConfig
-from components.workers.execution import execution_of
 from components.durable import (
     InvalidHistory,
     NondeterminismError,
@@ -21,6 +20,7 @@ from components.durable import (
 from components.durable.difference import shown
 from components.durable.location import definition
 from components.workers.ending import outcome_of
+from components.workers.execution import execution_of
 from contracts.events import CallError
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult

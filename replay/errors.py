@@ -1,6 +1,7 @@
 """The errors of replay, drawn here and raised by every module of the package.
 
 ReplayError
+├── Misused            options contradict each other, or something is not named
 ├── NoSource           there is no log or file to read, or it cannot be read
 ├── UnknownName        no rollout or run has this name; `candidates` are near ones
 │   └── AmbiguousName  several have it; `candidates` are some of them
@@ -12,11 +13,15 @@ The command line prints the message and exits with code 2; a message says what, 
 
 from collections.abc import Sequence
 
-__all__ = ["AmbiguousName", "BrokenHistory", "CannotVerify", "NoSource", "ReplayError", "UnknownName"]
+__all__ = ["AmbiguousName", "BrokenHistory", "CannotVerify", "Misused", "NoSource", "ReplayError", "UnknownName"]
 
 
 class ReplayError(Exception):
     """What was asked for cannot be done."""
+
+
+class Misused(ReplayError):
+    """The command line asks for something that cannot be meant."""
 
 
 class NoSource(ReplayError):

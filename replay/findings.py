@@ -8,6 +8,7 @@ from rich.text import Text
 
 from replay.bulk import Summary
 from replay.engine import Departure
+from replay.listing import counted
 from replay.page import Page, safe
 from replay.story import number
 from replay.verify import Verdict
@@ -24,7 +25,8 @@ def draw_verdict(verdict: Verdict, console: Console) -> None:
     ended = verdict.ended if verdict.reward is None else f"{verdict.ended} with reward {number(verdict.reward)}"
     told = Text.assemble((verdict.rollout_id, "bold"), " ", (verdict.verdict, style))
     if verdict.verdict == "same":
-        told.append(f"  {verdict.calls} calls, {ended}", style="dim")
+        changed = "; the source has changed since" if verdict.code == "changed" else ""
+        told.append(f"  {verdict.calls} calls, {ended}{changed}", style="dim")
     page.write(told)
     if verdict.reason:
         page.write(Text(safe(verdict.reason)), first=_INDENT, rest=_INDENT)
@@ -38,9 +40,9 @@ def draw_summary(summary: Summary, console: Console) -> None:
     page = Page(console)
     counts = summary.counts
     total = sum(counts.values())
-    told = Text.assemble((f"{total:,} rollouts: ", "bold"), (f"{counts['same']:,} same", "bold green"))
+    told = Text.assemble((f"{counted(total)}: ", "bold"), (f"{counts['same']:,} same", "bold green"))
     if counts["differs"]:
-        told.append(", ").append(f"{counts['differs']:,} differ", style="bold red")
+        told.append(", ").append(f"{counts['differs']:,} depart", style="bold red")
     if counts["could not run"]:
         told.append(", ").append(f"{counts['could not run']:,} could not run", style="bold yellow")
     page.write(told)

@@ -61,7 +61,6 @@ _RUN_COLUMNS: Final[dict[str, Literal["left", "right"]]] = {
     "reward": "right",
     "time": "right",
     "started": "left",
-    "directory": "left",
 }
 _GAP: Final = "  "
 
@@ -101,7 +100,7 @@ class RowTable:
         if not self._seen:
             self._console.print("no rollouts")
             return
-        told = [f"{self._seen:,} rollouts"]
+        told = [counted(self._seen)]
         if self._scored:
             told.append(f"mean reward {number(self._rewards / self._scored)}")
         if self._failed:
@@ -110,7 +109,7 @@ class RowTable:
             told.append(f"{self._flying:,} in flight")
         self._console.print(Text(", ".join(told), style="bold"))
         if (left := self._seen - self._shown) > 0:
-            self._console.print(Text(f"{left:,} of them are not shown: --limit 0 shows all", style="dim"))
+            self._console.print(Text(f"the first {self._shown:,} are shown, {left:,} are not: --limit 0", style="dim"))
 
     def _flush(self) -> None:
         if not self._waiting:
@@ -134,6 +133,11 @@ class RowTable:
 
     def _put(self, line: Text) -> None:
         self._console.print(line, no_wrap=True, overflow="ignore", crop=False, highlight=False)
+
+
+def counted(count: int) -> str:
+    """`1 rollout`, `2,000 rollouts`."""
+    return "1 rollout" if count == 1 else f"{count:,} rollouts"
 
 
 def layout(rows: Sequence[Row], width: int) -> list[tuple[Column, int]]:
@@ -161,16 +165,16 @@ def draw_runs(runs: Sequence[RunRow], console: Console) -> None:
     """Prints runs, one line each."""
     table = Table(box=None, header_style="bold dim", pad_edge=False)
     for heading, justify in _RUN_COLUMNS.items():
-        table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading != "directory")
+        table.add_column(heading, justify=justify, no_wrap=True)
     for run in runs:
+        elsewhere = f"\n  {run.where}" if run.where and Path(run.where).name != run.run_id else ""
         table.add_row(
-            Text(run.run_id, style="bold"),
+            Text.assemble((run.run_id, "bold"), (safe(elsewhere), "dim")),
             run.state,
             _count(run.completed),
             _count(run.failed),
             "" if run.mean_reward is None else number(run.mean_reward),
             "" if run.wall_s is None else seconds(run.wall_s),
-            f"{run.started:%Y-%m-%d %H:%M}",
-            run.where if Path(run.where).name != run.run_id else "",
+            f"{run.started:%m-%d %H:%M}",
         )
     console.print(table, markup=False)

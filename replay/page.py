@@ -19,13 +19,13 @@ def safe(text: str) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-def cut(text: str, *, lines: int, characters: int) -> tuple[str, str]:
-    """The beginning of a text, and what was left out in words; the latter is empty where nothing was."""
-    kept = text[:characters]
-    if kept.count("\n") >= lines:
-        kept = "\n".join(kept.split("\n")[:lines])
-    left = len(text) - len(kept)
-    return (text, "") if left == 0 else (kept.rstrip("\n"), f"… {left:,} more characters")
+def cut(text: str, *, lines: int, characters: int, end: bool = False) -> tuple[str, int]:
+    """The beginning of a text, or its `end`, and how many characters were left out."""
+    kept = text[-characters:] if end else text[:characters]
+    parts = kept.split("\n")
+    if len(parts) > lines:
+        kept = "\n".join(parts[-lines:] if end else parts[:lines])
+    return kept, len(text) - len(kept)
 
 
 class Page:

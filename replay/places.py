@@ -112,8 +112,10 @@ def read_config(path: Path) -> dict[str, Any]:
     """A resolved config; raises `NoSource`."""
     try:
         found = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise NoSource(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    except OSError as error:
+        raise NoSource(f"{path} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise NoSource(f"{path} is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(found, dict):
         raise NoSource(f"{path} holds no configuration")
     return found

@@ -12,31 +12,26 @@ from rich.console import Console
 from rich.text import Text
 
 from contracts.events import CallError, Recorded
-from contracts.rollouts import RolloutFailure, RolloutResult, ToolCall
+from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, ToolCall
 from replay.items import Said, call_text, said_of_item, said_of_output
 from replay.page import Page, cut, safe
 from replay.timeline import News, Step, timeline
 from replay.trajectory import Call, Trajectory, worker_of
-
-
-class _Task(msgspec.Struct):
-    """The task of a call to an agent."""
-
-    task: msgspec.Raw
-
 
 LINES: Final = 12
 CHARACTERS: Final = 1200
 """Longer contents are cut, unless everything is asked for."""
 
 _STYLES: Final = {"model": "cyan", "tool": "yellow", "session": "blue", "verify": "magenta", "agent": "green"}
-_LABEL: Final = 9
+_LABEL: Final = 10
 _TIME: Final = 10
 _PRECISE_S: Final = 100
 """Offsets up to this are told to the millisecond."""
+_SHORT_S: Final = 0.01
+"""Durations up to this are told to the tenth of a millisecond."""
 
 _ERROR: Final = msgspec.json.Decoder(CallError)
-_TASK: Final = msgspec.json.Decoder(_Task)
+_REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
 _TOOL_CALL: Final = msgspec.json.Decoder(ToolCall)
 
 
@@ -70,7 +65,7 @@ class Story:
             elif step.other is not None:
                 event = step.other.event
                 self._heading(step, Text(safe(f"{event.type} by {event.source}"), style="bold"))
-                self._json("", step.other)
+                self._json("", self._trajectory.data(event))
                 self._page.blank()
 
     def _call(self, step: Step, call: Call) -> None:
@@ -90,7 +85,8 @@ class Story:
             self._steps(step.steps)
             self._margin = outer
         if call.replied is None:
-            self._labelled("", Text("no reply is recorded", style="bold yellow"))
+            told, loud = ("not fired", "dim") if call.what == "timer" else ("no reply is recorded", "bold yellow")
+            self._labelled("", Text(told, style=loud))
         elif call.failed:
             self._failure(self._trajectory.decoded(call.replied, _ERROR))
         else:
@@ -104,7 +100,10 @@ class Story:
     def _target(self, call: Call) -> str:
         if call.what == "tool" and (asked := self._tool_call(call)) is not None:
             return safe(asked.name)
-        return call.instance if call.what != "timer" else ""
+        if call.what == "timer":
+            delay = _values(self._trajectory.data(call.requested.event)).get("delay")
+            return f"of {seconds(delay)}" if isinstance(delay, int | float) else ""
+        return call.instance
 
     def _tool_call(self, call: Call) -> ToolCall | None:
         try:
@@ -122,9 +121,17 @@ class Story:
             if asked.call_id not in self._asked:
                 self._said([Said("calls", call_text(asked.name, asked.arguments), "bold")])
         elif call.what == "agent":
-            self._json("task", call.requested, _TASK)
+            self._task(call.requested)
         elif call.what not in ("session", "verify", "timer"):
-            self._json("asked", call.requested)
+            self._json("asked", self._trajectory.data(call.requested.event))
+
+    def _task(self, requested: Recorded) -> None:
+        """The task that an agent is handed by another."""
+        task = self._trajectory.decoded(requested, _REQUEST).task
+        if bytes(task) == bytes(self._trajectory.request.task):
+            self._labelled("task", Text("the rollout's own", style="dim"))
+        else:
+            self._json("task", bytes(task))
 
     def _reply(self, call: Call, replied: Recorded) -> None:
         if call.what == "model":
@@ -137,7 +144,7 @@ class Story:
         elif call.what in ("verify", "agent"):
             self._verdict(_values(self._trajectory.data(replied.event)))
         elif call.what not in ("session", "timer"):
-            self._json("answers", replied)
+            self._json("answers", self._trajectory.data(replied.event))
 
     def _response(self, response: dict[str, Any]) -> None:
         for item in response.get("output") or ():
@@ -195,25 +202,26 @@ class Story:
             self._page.write(told, first=margin, rest=" " * _TIME, right=by)
             self._said([Said("", outcome.message, "red")])
             for name, value in outcome.details.items():
-                self._said([Said(name, value, "dim")])
+                if value not in outcome.message:
+                    self._said([Said(name, value, "dim")], end=True)
 
     # --- lines -------------------------------------------------------------------------------------------------
 
-    def _said(self, parts: Sequence[Said]) -> None:
+    def _said(self, parts: Sequence[Said], *, end: bool = False) -> None:
+        """Writes texts, cut to their beginning, or to their `end`."""
         for part in parts:
-            text, left = safe(part.text), ""
+            text, left = safe(part.text), 0
             if not self._full:
-                text, left = cut(text, lines=LINES, characters=CHARACTERS)
+                text, left = cut(text, lines=LINES, characters=CHARACTERS, end=end)
             self._labelled(part.label, Text(text, style=part.style))
             if left:
-                self._labelled("", Text(f"{left} (--full shows all)", style="dim italic"))
+                which = "before" if end else "more"
+                self._labelled("", Text(f"… {left:,} {which}: --full shows all characters", style="dim italic"))
 
-    def _json(self, label: str, recorded: Recorded, decoder: msgspec.json.Decoder[_Task] | None = None) -> None:
-        """An event's data as it stands, or the part of it that a decoder takes out."""
-        data = self._trajectory.data(recorded.event)
+    def _json(self, label: str, data: bytes) -> None:
+        """JSON on as many lines as it needs."""
         try:
-            shown = decoder.decode(data).task if decoder is not None else data
-            text = msgspec.json.format(bytes(shown), indent=2).decode()
+            text = msgspec.json.format(data, indent=2).decode()
         except msgspec.DecodeError:
             text = data.decode(errors="replace")
         self._said([Said(label, text, "")])
@@ -255,15 +263,16 @@ def _times(step: Step) -> str:
     if step.took is None:
         return ""
     if step.call is not None and step.call.what == "timer":
+        return f"fired after {seconds(step.took)}"
+    if step.steps or not step.worked:
         return seconds(step.took)
-    waited = f" + {seconds(step.waited)} queued" if step.waited >= 0.0005 else ""  # noqa: PLR2004 - shown as 1 ms
-    return f"{seconds(step.worked)}{waited}"
+    return f"{seconds(step.worked)} + {seconds(step.waited)} queued"
 
 
 def seconds(value: float) -> str:
     """A duration as a reader takes it in at a glance."""
     if value < 1:
-        return f"{value * 1000:.3g} ms"
+        return f"{value * 1000:.{1 if value < _SHORT_S else 0}f} ms"
     if value < 120:  # noqa: PLR2004 - seconds are read up to two minutes
         return f"{value:.3g} s"
     return f"{int(value // 60)} min {int(value % 60)} s"

@@ -162,7 +162,10 @@ def _mark_parallel(steps: list[Step]) -> None:
             _number(group)
             group = []
         group.append(step)
-        until = max(until, step.call.replied.seq if step.call.replied is not None else float("inf"))
+        if step.call.replied is not None:
+            until = max(until, step.call.replied.seq)
+        elif step.call.what != "timer":  # a timer that has not fired holds nothing up
+            until = float("inf")
     _number(group)
 
 

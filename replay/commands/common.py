@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from components.loading import INSTALLED, add_roots
+from replay.errors import Misused
 from replay.opening import Where
 
 T = TypeVar("T")
@@ -42,9 +43,9 @@ errors = Console(stderr=True, highlight=False)
 
 
 def where(run: str | None, url: str | None, namespace: str, files: list[Path] | None) -> Where:
-    """What the options say; raises `typer.BadParameter` where they contradict each other."""
+    """What the options say; raises `Misused` where they contradict each other."""
     if url is not None and files:
-        raise typer.BadParameter("give either --url or --file")
+        raise Misused("give either --url or --file")
     return Where(run=run, url=url, namespace=namespace, files=tuple(files or ()))
 
 

@@ -6,6 +6,7 @@ import typer
 
 from replay.commands.common import Files, Json, Namespace, Run, Url, console, run_async, where, write_json, write_line
 from replay.document import document
+from replay.errors import Misused
 from replay.facts import facts_of
 from replay.file_source import export_lines
 from replay.header import draw_header
@@ -47,7 +48,7 @@ def show(
     replay show last --file rollout.jsonl
     """  # noqa: D301 - the help keeps these lines as they are
     if raw and json:
-        raise typer.BadParameter("give either --raw or --json")
+        raise Misused("give either --raw or --json")
     run_async(_show(where(run, url, namespace, file), rollout, full=full, raw=raw, json=json))
 
 

@@ -23,7 +23,7 @@ from replay.commands.common import (
     where,
     write_json,
 )
-from replay.errors import UnknownName
+from replay.errors import Misused, UnknownName
 from replay.facts import facts_of
 from replay.findings import draw_summary, draw_verdict
 from replay.names import find_rollout, find_run
@@ -77,7 +77,7 @@ def verify(
     """  # noqa: D301 - the help keeps these lines as they are
     place = where(run, url, namespace, file)
     if not rollouts and run is None and not file:
-        raise typer.BadParameter("name rollouts, or a run with --run (`--run last` is the newest)")
+        raise Misused("name rollouts, or a run with --run (`--run last` is the newest)")
     override = read_config(config) if config is not None else None
     roots = use_own_components()
     summary = Summary()
