@@ -39,5 +39,5 @@ def leave_out(name: str, why: str, style: ChatStyle) -> None:
         raise NoChatForm(
             name,
             f"{name} has no form in Chat Completions: {why}. Take it out of the request, use a model behind a "
-            f"Responses endpoint, or allow its loss with `drop: [{name}]` in the model's chat style",
+            f"Responses endpoint, or allow its loss with `style: {{drop: [{name}]}}` in the model's config",
         )
