@@ -20,6 +20,7 @@ Handler = Callable[[bytes, bytes, bytes, bytes | None], None]
 """Called with subject, reply subject, payload and raw header block. It must not block."""
 
 PRIVATE_NAMES: Final = (
+    "_connect_to_server",
     "_flush_queue",
     "_pending",
     "_pending_data_size",
@@ -87,6 +88,11 @@ class Wire(Client):
         if self.is_connected and self._pending and self._transport:
             commands, self._pending, self._pending_data_size = self._pending, [], 0
             self._transport.write(b"".join(commands))
+
+    async def _connect_to_server(self, s: Any) -> None:
+        if self._transport:  # an attempt to reconnect that failed half-way: nats-py would leave it open
+            self._transport.close()  # type: ignore[no-untyped-call]
+        await super()._connect_to_server(s)
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: Any) -> None:
         handler = self._handlers.get(sid)

@@ -127,9 +127,10 @@ async def test_a_disconnect_in_a_burst_resolves_every_publish_and_stores_each_on
 ) -> None:
     """B3."""
     bus = await open_bus(proxy.url)
-    events = [request(bus, f"r{number}") for number in range(2_000)]
-    publishing = [asyncio.create_task(bus.publish(event)) for event in events]
-    for _ in range(3):
+    events = [request(bus, f"r{number}") for number in range(2_100)]
+    publishing: list[asyncio.Task[int]] = []
+    for number in range(3):
+        publishing += [asyncio.create_task(bus.publish(event)) for event in events[number::3]]
         await until(lambda: bus.in_flight > 100)
         proxy.deaf = True
         await asyncio.sleep(0.01)
