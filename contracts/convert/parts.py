@@ -51,15 +51,8 @@ def _image(part: r.InputImage) -> JsonObject:
             "input_image",
             f"an input_image has {what}: Chat Completions takes images by `image_url` only, also as `data:` URL",
         )
-    document: JsonObject = {"type": "image_url", "image_url": given_url(part.image_url, part.detail)}
-    if part.file_id:
-        document["file_id"] = part.file_id
-    return document | (part.model_extra or {})
-
-
-def given_url(url: str, detail: str | None) -> JsonObject:
-    """A Chat Completions image URL."""
-    return {"url": url} if detail is None else {"url": url, "detail": detail}
+    url = {"url": part.image_url} if part.detail is None else {"url": part.image_url, "detail": part.detail}
+    return {"type": "image_url", "image_url": url, **given(part, "file_id")}
 
 
 def _file(part: r.InputFile) -> JsonObject:

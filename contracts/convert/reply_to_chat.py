@@ -21,6 +21,8 @@ _FINISHES: Final = {reason: finish for finish, reason in REASONS.items()}
 _PLACES: Final = ("start_index", "end_index", "index")
 """Where an annotation says which characters of its text it is about."""
 
+_PART: Final = ("type", "text", "refusal", "annotations")
+
 
 def response_to_chat(response: r.Response, style: ChatStyle = DEFAULT_STYLE) -> chat.ChatCompletion:
     """`response` as a completion with one choice; the request's options that it repeats are not part of that.
@@ -97,6 +99,7 @@ def _read(message: JsonObject) -> tuple[str, str, list[JsonObject], JsonObject]:
             refusal += part["refusal"]
         else:
             raise NoChatForm(part["type"], f"a reply has a part of type {part['type']}: a completion has text only")
+        rest |= {name: value for name, value in part.items() if name not in _PART}
     return text, refusal, annotations, rest
 
 

@@ -315,6 +315,12 @@ def test_the_content_of_a_completion_is_a_string_or_null() -> None:
     assert to_chat([])["choices"][0]["message"] == {"role": "assistant", "content": None}
 
 
+def test_further_fields_of_the_parts_of_a_reply_stand_on_its_message() -> None:
+    item = wrote("a", "b")
+    item["content"][1]["x_part"] = 1
+    assert to_chat([item])["choices"][0]["message"] == {"role": "assistant", "content": "ab", "x_part": 1}
+
+
 def test_a_citation_moves_with_its_text() -> None:
     citation = {"type": "url_citation", "url": "https://h", "title": "t", "start_index": 0, "end_index": 1}
     second = wrote("x", "c")
