@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from components.durable import guard, location
+from components.durable.branches import Branch
 from components.durable.calls import Call, Reply
 from components.durable.context import Context
 from components.durable.errors import (
@@ -29,12 +30,13 @@ from components.durable.errors import (
     CallFailed,
     UnknownReply,
 )
-from components.durable.loop import Branch, RolloutLoop, Timer
+from components.durable.loop import MAX_NAMED, RolloutLoop
 from contracts.events import CallError
 
 T = TypeVar("T")
 
 CLOSING_ROUNDS: Final = 3
+"""Cancellations that code may catch before `close` gives it up."""
 
 _CALL_ERROR: Final = msgspec.json.Decoder(CallError)
 
@@ -100,7 +102,7 @@ class Execution(Generic[T]):
         loop.cause = reply.id
         if waiter.cancelled() or self.done:
             return []
-        if isinstance(waiter, Timer):
+        if not isinstance(waiter, asyncio.Future):
             loop.fire(waiter)
         elif reply.type.endswith(".failed"):
             waiter.set_exception(CallFailed(_call_error(reply), reply.key))
@@ -127,7 +129,7 @@ class Execution(Generic[T]):
     def close(self) -> None:
         """Ends the code wherever it is, by cancelling every branch. Calls that it makes as it ends are not made.
 
-        A branch that refuses to end is let go after `CLOSING_ROUNDS` cancellations.
+        Timers fire at once meanwhile. A branch that refuses to end is let go after `CLOSING_ROUNDS` cancellations.
         """
         loop = self._loop
         if loop.is_closed():
@@ -141,7 +143,7 @@ class Execution(Generic[T]):
                 for branch in loop.branches:
                     branch.cancel()
                 loop.run()
-        loop.close()
+        loop.finish()
 
     def where_called(self, call_key: str) -> tuple[str, int]:
         """File and line of the call that is being made, for `watch`.
@@ -155,7 +157,7 @@ class Execution(Generic[T]):
             branch = next((branch for branch in self._loop.branches if branch.path == path), None)
             if branch is not None and not branch.done():
                 found = location.waiting(branch)
-        return found
+        return location.definition(self._start) if found == location.UNKNOWN else found
 
     def where(self, call_key: str = "") -> tuple[str, int]:
         """File and line where a call's branch waits, else the main one; where that is defined, if it has ended."""
@@ -182,7 +184,7 @@ class Execution(Generic[T]):
             self._fail(error)
             return []
         if self.done:
-            loop.close()
+            loop.finish()
             return []
         waiting = loop.waiting
         for waiter in waiting.values():
@@ -213,7 +215,7 @@ class Execution(Generic[T]):
             if not branch.done():
                 file, line = location.waiting(branch)
                 lines.append(f"  branch {branch.path} waits at {file}:{line}")
-        return "\n".join(lines)
+        return "\n".join(lines[: 1 + MAX_NAMED])
 
 
 def _path(call_key: str) -> str:

@@ -17,8 +17,9 @@ from asyncio.events import _get_running_loop
 from collections.abc import Iterable
 from typing import Any, Final
 
+from components.durable.branches import Branch, Promise
 from components.durable.errors import NotInAgents
-from components.durable.loop import Branch, Promise, RolloutLoop
+from components.durable.loop import RolloutLoop
 
 _REFUSED: Final = frozenset(
     {

@@ -24,9 +24,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from components.durable import asyncgens
+from components.durable import asyncgens, location
+from components.durable.branches import Branch, Handle, Outside, Promise, Timer
 from components.durable.calls import CLOCK, Call
-from components.durable.errors import AgentSpins, NotInAgents
+from components.durable.errors import AgentSpins, Departure, NotInAgents
 from contracts.events import Kind
 
 T = TypeVar("T")
@@ -34,81 +35,11 @@ T = TypeVar("T")
 MAX_STEPS: Final = 100_000
 """Steps of the ready queue that agent code may take after one reply: some tenths of a second of its worker's time."""
 
+MAX_NAMED: Final = 10
+"""Branches that an error names at most."""
+
 _LOGGER = logging.getLogger("jetgym.durable")
 _ENCODE = msgspec.json.Encoder().encode
-
-
-class Handle(msgspec.Struct, eq=False):
-    """A callback in the ready queue. `asyncio.Handle`, as far as it can be seen, and quicker to make."""
-
-    callback: Callable[..., object] | None
-    args: tuple[Any, ...]
-    context: contextvars.Context
-
-    def cancel(self) -> None:
-        """The callback is not to be called."""
-        self.callback = None
-        self.args = ()
-
-    def cancelled(self) -> bool:
-        """Whether it was cancelled."""
-        return self.callback is None
-
-
-class Timer(Handle, eq=False):
-    """A callback that waits for the reply of its timer call. `asyncio.TimerHandle`, as far as it can be seen."""
-
-    due: float
-
-    def when(self) -> float:
-        """The loop's time at which the callback is due."""
-        return self.due
-
-
-class Branch(asyncio.Task[Any]):
-    """A task that knows its place in the tree of tasks, and hashes by the order of creation."""
-
-    __slots__ = ("calls", "children", "draws", "order", "path")
-
-    def __init__(
-        self,
-        coro: Coroutine[Any, Any, Any],
-        loop: "RolloutLoop",
-        path: str,
-        name: str | None,
-        context: contextvars.Context | None,
-    ) -> None:
-        self.order = loop.next_order()
-        self.path = path
-        self.calls = self.children = self.draws = 0
-        super().__init__(coro, loop=loop, name=path if name is None else name, context=context)
-        self._log_destroy_pending = False  # Execution keeps its branches: they only go together, when it is dropped
-
-    def __hash__(self) -> int:
-        return self.order
-
-
-class Outside:
-    """Stands for a branch where no task runs."""
-
-    __slots__ = ("calls", "children", "draws", "path")
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.calls = self.children = self.draws = 0
-
-
-class Promise(asyncio.Future[Any]):
-    """A future that hashes by the order of creation."""
-
-    __slots__ = ("order",)
-
-    def __init__(self, loop: "RolloutLoop") -> None:
-        self.order = loop.next_order()
-        super().__init__(loop=loop)
-
-    def __hash__(self) -> int:
-        return self.order
 
 
 class RolloutLoop(asyncio.AbstractEventLoop):
@@ -172,23 +103,20 @@ class RolloutLoop(asyncio.AbstractEventLoop):
                 self._ready = []
                 steps += len(batch)
                 if steps > MAX_STEPS:
-                    raise AgentSpins(
-                        f"rollout {self.rollout_id}: {MAX_STEPS} steps without waiting for a call; is there a "
-                        f"`while` loop around `await asyncio.sleep(0)` or an `await` that never waits?"
-                    )
+                    raise self._spinning(batch)
                 for handle in batch:
                     callback = handle.callback
                     if callback is not None:
                         try:
                             handle.context.run(callback, *handle.args)
-                        except SystemExit:
-                            pass  # its task holds it too, and Execution.result reports it
-                        except Exception as error:  # noqa: BLE001 - as asyncio does with callbacks
+                        except (KeyboardInterrupt, Departure):
+                            raise
+                        except BaseException as error:  # noqa: BLE001 - as asyncio does; of tasks, only SystemExit
                             self.call_exception_handler({"message": "a callback failed", "exception": error})
         finally:
             _set_running_loop(outer)
-        if len(self.branches) > self._prune_at:
-            self._forget_done()
+        if len(self.branches) > self._prune_at:  # what failed stays: its error may be looked at later
+            self.branches = [branch for branch in self.branches if not branch.done() or branch._log_traceback]  # noqa: SLF001
             self._prune_at = 2 * len(self.branches) + 16
 
     def call(self, kind: Kind, instance: str, type_: str, data: bytes) -> asyncio.Future[bytes]:
@@ -202,11 +130,6 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         self._make(Call(key=key, kind=kind, instance=instance, type=type_, data=data, cause=self.cause))
         return future
 
-    def next_order(self) -> int:
-        """A number that grows with each task and future of this loop."""
-        self._order += 1
-        return self._order
-
     def draw(self) -> str:
         """A name for one drawing of randomness, unique in the rollout and independent of timing."""
         branch = self._branch()
@@ -219,15 +142,29 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         self.latest = max(self.latest, due)
         self._ready.append(timer)
 
+    def _next_order(self) -> int:
+        self._order += 1
+        return self._order
+
     def _branch(self) -> "Branch | Outside":
         task = asyncio.current_task(self)
-        return task if isinstance(task, Branch) else self._outside
+        return task if type(task) is Branch else self._outside
 
     def _next_key(self) -> str:
         branch = self._branch()
         number = branch.calls
         branch.calls = number + 1
         return f"{self.prefix}{branch.path}_{number}"
+
+    def _spinning(self, batch: list[Handle]) -> AgentSpins:
+        reason = f"{MAX_STEPS} steps without waiting for a call; is there a loop around an `await` that never waits?"
+        spinning = dict.fromkeys(getattr(handle.callback, "__self__", None) for handle in batch)
+        places = [
+            f"  branch {branch.path} is at {':'.join(map(str, location.waiting(branch)))}"
+            for branch in spinning
+            if isinstance(branch, Branch)
+        ]
+        return AgentSpins("\n".join([f"rollout {self.rollout_id}: {reason}", *places[:MAX_NAMED]]))
 
     def _make(self, call: Call) -> None:
         self.made.append(call)
@@ -251,7 +188,7 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         else:
             parent.children += 1
             path = f"{parent.path}{'-' if len(parent.path) > 1 else ''}{parent.children}"
-        branch = Branch(coro, self, path, name, context)
+        branch = Branch(coro, self, self._next_order(), path, name=name, context=context)
         self.branches.append(branch)
         return branch
 
@@ -268,7 +205,7 @@ class RolloutLoop(asyncio.AbstractEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future with a deterministic hash."""
-        return Promise(self)
+        return Promise(self, self._next_order())
 
     def create_task(  # type: ignore[override]
         self,
@@ -290,34 +227,27 @@ class RolloutLoop(asyncio.AbstractEventLoop):
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> Handle:
+    ) -> Timer:
         """Sets a timer, which is a call; an infinite delay never fires, one of 0 or less is no call."""
         delay = round(float(delay), 6)
         if math.isnan(delay):
             raise ValueError("a delay of NaN seconds")
-        if delay <= 0 or self.closing:
-            return self.call_soon(callback, *args, context=context)
         timer = Timer(callback, args, contextvars.copy_context() if context is None else context, self.time() + delay)
-        if delay != math.inf:
+        if delay <= 0 or self.closing:
+            self._ready.append(timer)
+        elif delay != math.inf:
             key = self._next_key()
             self.waiting[key] = timer
             data = _ENCODE({"delay": delay})
+            what = "timer.requested"
             self._make(
-                Call(
-                    key=key,
-                    kind="timers",
-                    instance=CLOCK,
-                    type="timer.requested",
-                    data=data,
-                    delay=delay,
-                    cause=self.cause,
-                )
+                Call(key=key, kind="timers", instance=CLOCK, type=what, data=data, delay=delay, cause=self.cause)
             )
         return timer
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> Handle:
+    ) -> Timer:
         """Sets a timer by the loop's time."""
         return self.call_later(when - self.time(), callback, *args, context=context)
 
@@ -333,16 +263,8 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         """Whether the execution was closed."""
         return self._closed
 
-    def close(self) -> None:
-        """Lets go of what ran. `Execution.close` cancels the branches before."""
-        self._forget_done()
-        self._closed = True
-        self._ready.clear()
-        self.branches.clear()
-        self.made.clear()
-
-    def _forget_done(self) -> None:
-        """Drops branches that have ended, and reports errors that no code has looked at (asyncio would, sometime)."""
+    def finish(self) -> None:
+        """Lets go of what ran, and reports errors that no code has looked at. `Execution` ends the branches before."""
         for branch in self.branches:
             if branch.done() and branch._log_traceback:  # noqa: SLF001
                 branch._log_traceback = False  # noqa: SLF001
@@ -350,7 +272,10 @@ class RolloutLoop(asyncio.AbstractEventLoop):
                 if branch.path != "m" and isinstance(error, Exception):
                     message = f"branch {branch.path} failed, and nothing awaits it"
                     self.call_exception_handler({"message": message, "exception": error, "task": branch})
-        self.branches = [branch for branch in self.branches if not branch.done()]
+        self._closed = True
+        self._ready.clear()
+        self.branches.clear()
+        self.made.clear()
 
     def get_task_factory(self) -> None:
         """There is none."""
@@ -376,8 +301,11 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         """An error that nothing awaits."""
         if self._handler is None:
             self.default_exception_handler(context)
-        else:
+            return
+        try:
             self._handler(self, context)
+        except Exception as error:  # noqa: BLE001 - the agent's own handler
+            self.default_exception_handler({"message": "the agent's exception handler failed", "exception": error})
 
 
 def _refusing(name: str) -> Callable[..., Any]:
@@ -387,6 +315,7 @@ def _refusing(name: str) -> Callable[..., Any]:
     return refuse
 
 
+# Whatever else asyncio's loops can do reaches outside.
 _OFFERED = {name for name in vars(RolloutLoop) if not name.startswith("_")}
 for _name in vars(asyncio.AbstractEventLoop):
     if not _name.startswith("_") and _name not in _OFFERED and _name != "slow_callback_duration":

@@ -6,6 +6,9 @@ recorded replies and compares each call it makes with the recorded one. It publi
 Why it is exact: a worker publishes a call only after it was made, and gives the code one reply after another in the
 order of the log. So a recorded request may stand later than the moment at which it is made again (its worker was
 slow), never earlier; and before a recorded reply is given, every request that stands before it must have been made.
+
+What it cannot see: a change of a reply shows at the first request that follows from it; where none does, it shows in
+the result only, which the caller compares. The requests of one step may stand in the log in any order.
 """
 
 import hashlib

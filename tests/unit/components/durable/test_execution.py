@@ -344,8 +344,10 @@ def test_an_agent_that_never_waits_for_a_call_is_stopped(how: str, monkeypatch: 
                 asyncio.get_running_loop().call_soon(event.set)
                 await event.wait()
 
-    with pytest.raises(AgentSpins, match="steps without waiting for a call"):
+    with pytest.raises(AgentSpins, match="2000 steps without waiting for a call") as caught:
         finished(main).result()
+    if how != "tasks":
+        assert f"branch m is at {line_of(main, {'sleep': 3, 'done future': 9}[how])}" in str(caught.value)
 
 
 @pytest.mark.parametrize("step", ["main", "branch", "after a call"])

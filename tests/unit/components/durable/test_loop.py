@@ -165,7 +165,7 @@ def test_delays_of_nothing_are_no_calls() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(-1)
         event = asyncio.Event()
-        asyncio.get_running_loop().call_later(0, event.set)
+        assert asyncio.get_running_loop().call_later(0, event.set).when() == 0
         await event.wait()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
@@ -388,6 +388,70 @@ def test_the_error_of_a_callback_is_logged_and_the_rest_goes_on(caplog: pytest.L
     assert "a callback failed" in caplog.text
 
 
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3), ValueError("broken")])
+def test_nothing_that_a_callback_raises_reaches_the_worker(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def callback() -> None:
+        raise error
+
+    async def main(context: Context) -> str:
+        asyncio.get_running_loop().call_soon(callback)
+        return (await ask(context)).decode()
+
+    execution, _ = started(main)
+    execution.deliver(reply("m_0", b"1"))
+    assert execution.result() == "1"
+    assert "a callback failed" in caplog.text
+
+
+def test_nor_does_what_its_handler_raises(caplog: pytest.LogCaptureFixture) -> None:
+    def handler(_loop: object, _context: object) -> None:
+        raise LookupError("worse")
+
+    async def main(_: Context) -> str:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(handler)
+        loop.call_soon(int, "x")
+        await asyncio.sleep(0)
+        return "done"
+
+    assert finished(main) == "done"
+    assert "LookupError: worse" in caplog.text
+
+
+def test_the_error_of_a_branch_may_be_looked_at_much_later(caplog: pytest.LogCaptureFixture) -> None:
+    async def broken() -> None:
+        raise ValueError("broken")
+
+    async def main(context: Context) -> str:
+        task = asyncio.create_task(broken())
+        for _ in range(3):
+            await asyncio.gather(*(ask(context) for _ in range(100)))
+        try:
+            await task
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    world = World(main, trouble=False)
+    assert world.outcome == "broken"
+    assert caplog.records == []
+
+
+def test_branches_that_have_ended_are_let_go_while_the_rollout_goes_on() -> None:
+    async def main(context: Context) -> str:
+        for _ in range(200):
+            await asyncio.create_task(ask(context))
+        return ""
+
+    execution, keys = started(main)
+    for _ in range(150):
+        keys = [call.key for call in execution.deliver(reply(keys[0]))]
+    assert len(execution._loop.branches) < 30
+    execution.close()
+
+
 def test_agent_code_may_set_a_handler_for_such_errors() -> None:
     async def main(_: Context) -> str:
         loop = asyncio.get_running_loop()
@@ -447,6 +511,30 @@ async def readers() -> None:
 
 async def from_threads() -> None:
     asyncio.get_running_loop().call_soon_threadsafe(print)
+
+
+def test_the_loop_has_every_method_of_asyncios_and_refuses_what_it_does_not_offer() -> None:
+    execution = World.execution_of(lambda _: asyncio.sleep(0, ""))
+    offered = {
+        "call_at",
+        "call_exception_handler",
+        "call_later",
+        "call_soon",
+        "create_future",
+        "create_task",
+        "default_exception_handler",
+        "get_debug",
+        "get_exception_handler",
+        "get_task_factory",
+        "is_closed",
+        "is_running",
+        "set_exception_handler",
+        "time",
+    }
+    for name in vars(asyncio.AbstractEventLoop):
+        if not name.startswith("_") and name not in offered and name != "slow_callback_duration":
+            with pytest.raises(NotInAgents, match=f"the event loop's {name}"):
+                getattr(execution._loop, name)()
 
 
 @pytest.mark.parametrize(
