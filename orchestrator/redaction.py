@@ -16,8 +16,11 @@ SHORTEST: Final = 6
 KeyPath = tuple[str, ...]
 
 _SECRET_KEY: Final = re.compile(
-    r"(^|[_-])(api_?key|key|token|secret|password|passwd|passphrase|credentials?|authorization|cookie)$", re.IGNORECASE
+    r"(^|[_-])((api|access|private|secret|signing)[_-]?key|(api|access|auth|bearer|hf|refresh|session)[_-]?token"
+    r"|secret|password|passwd|passphrase|credentials?|authorization)$|^token$",
+    re.IGNORECASE,
 )
+"""`api_key` and `X-Api-Key`, but not `key`; `auth_token`, but not `eos_token`."""
 _URL_PASSWORD: Final = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]+(?=@)")
 
 

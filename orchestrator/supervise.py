@@ -87,16 +87,18 @@ class Supervisor:
             self._failed.set_exception(error)
 
     async def stop(self) -> None:
-        """Ends all workers: politely, and by force after the drain deadline."""
+        """Ends all workers: politely, and by force after the drain deadline, or at once when it is cancelled."""
         for worker in self._workers:
             worker.terminate()
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=self._settings.drain_s)
-            if late:
-                self._report(f"{len(late)} workers did not end within {self._settings.drain_s:g} s; killing them")
-            for worker in self._workers:
-                worker.kill()
-            await asyncio.wait(self._tasks)
+            try:
+                _, late = await asyncio.wait(self._tasks, timeout=self._settings.drain_s)
+                if late:
+                    self._report(f"{len(late)} workers did not end within {self._settings.drain_s:g} s; killing them")
+            finally:
+                for worker in self._workers:
+                    worker.kill()
+                await asyncio.wait(self._tasks)
         if not self._failed.cancel():
             self._failed.exception()  # whoever had to know was told by `watch`
 
@@ -175,6 +177,8 @@ class _Worker:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
+        if self._stopping.is_set():
+            self.terminate()
         self._late = False
         deadline = asyncio.get_running_loop().call_later(self._settings.start_deadline_s, self._start_is_late)
         with self._log.open("ab", buffering=0) as log:

@@ -20,6 +20,8 @@ errors = Console(stderr=True, highlight=False)
 
 def tell(error: Exception) -> bool:
     """Prints an error that a user can mend; False for any other."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
     if isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {error.strerror}"
     elif isinstance(error, OrchestratorError | BusError | ContractError | ComponentError):

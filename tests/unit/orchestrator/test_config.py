@@ -269,10 +269,10 @@ class TestSecrets:
         )
 
     def test_keys_named_like_secrets_and_passwords_in_urls_are_hidden(self, tmp_path: Path) -> None:
-        config = load(tmp_path, "++policy.models.chat_model.auth_token=xyzxyzxyz", "++vars.max_tokens=5")
+        config = load(tmp_path, "++policy.models.chat_model.auth_token=xyzxyzxyz", "++vars.eos_token=abcabcabc")
         assert config.redacted()["policy"]["models"]["chat_model"]["auth_token"] == REDACTED
         assert config.redactor.text("refused: xyzxyzxyz") == f"refused: {REDACTED}"
-        assert config.redacted()["vars"] == {"url": f"http://u:{REDACTED}@h/", "max_tokens": 5}
+        assert config.redacted()["vars"] == {"url": f"http://u:{REDACTED}@h/", "eos_token": "abcabcabc"}
 
     def test_secret_values_are_hidden_in_any_text(self, tmp_path: Path) -> None:
         config = load(tmp_path)

@@ -134,6 +134,27 @@ async def test_stop_kills_a_worker_that_does_not_end_and_what_it_started(tmp_pat
     await until(lambda: not alive(pids[0]) and not _runs(pids[1]))
 
 
+async def test_a_stop_that_is_cancelled_kills_at_once(tmp_path: Path) -> None:
+    deaf = SPEC + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY
+    async with supervisor(tmp_path, drain_s=3600) as (workers, _):
+        await workers.start([command(deaf)])
+        pid = workers.pids["policy-0"]
+        stopping = asyncio.create_task(workers.stop())
+        await asyncio.sleep(0)
+        stopping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        assert not alive(pid)
+
+
+async def test_a_worker_that_is_stopped_while_it_is_started_ends(tmp_path: Path) -> None:
+    async with supervisor(tmp_path, drain_s=3600) as (workers, _):
+        starting = asyncio.create_task(workers.start([command(SERVE)]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        starting.cancel()
+
+
 async def test_secrets_are_not_in_the_logs(tmp_path: Path) -> None:
     script = SPEC + "print('key sk-abcdef', flush=True)\n" + READY
     async with supervisor(tmp_path, secret="sk-abcdef") as (workers, _):
