@@ -31,6 +31,7 @@ from contracts.events import Event, Kind, Recorded
 from contracts.ids import check_name
 
 OUTAGE_S: Final = 120.0
+"""Seconds that a publish outlives a server that is away, before it fails with `Unreachable`."""
 _NOTHING: Final = msgspec.Raw(b"null")
 _log = structlog.get_logger("bus")
 
@@ -53,7 +54,7 @@ class Bus:
         self._burials: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def connect(cls, url: str, config: LogConfig, *, name: str, writer: str, outage_s: float = OUTAGE_S) -> "Bus":
+    async def connect(cls, url: str, config: LogConfig, *, name: str, writer: str) -> "Bus":
         """Connects within 5 s.
 
         Args:
@@ -61,7 +62,6 @@ class Bus:
             config: the deployment's log.
             name: who this is, as the source of its events: `<kind>/<instance>/<worker>` or `orchestrator/<run>`.
             writer: unique in the deployment and new for each process: its worker ID. Event IDs begin with it.
-            outage_s: seconds that a publish outlives a server that is away, before it fails with `Unreachable`.
 
         Raises:
             Unreachable: nothing answers.
@@ -69,7 +69,7 @@ class Bus:
         """
         check_name(writer, "writer")
         connection = await connect(url, name=name)
-        publisher = Publisher(connection, outage_s=outage_s)
+        publisher = Publisher(connection, outage_s=OUTAGE_S)
         await publisher.start()
         return cls(connection, publisher, config, source=name, writer=writer)
 
@@ -148,7 +148,7 @@ class Bus:
             Conflict: another event holds the subject (`stored`).
             EventIdReused: the same event ID was stored with other bytes.
             PayloadTooLarge: over the blob limit.
-            Unreachable: the server was away for longer than `outage_s`; the event may or may not be stored.
+            Unreachable: the server was away for longer than two minutes; the event may or may not be stored.
         """
         return await (await self.post(event))
 

@@ -178,8 +178,8 @@ class Connection:
                 listener(error)
 
 
-async def connect(url: str, *, name: str, timeout_s: float = _CONNECT_S) -> Connection:
-    """Connects within `timeout_s`; raises `Unreachable` if nothing answers, `ServerUnfit` if it is too old."""
+async def connect(url: str, *, name: str) -> Connection:
+    """Connects within 5 s; raises `Unreachable` if nothing answers, `ServerUnfit` if it is too old."""
     wire = Wire()
     connection = Connection(wire, url)
     last: list[str] = []
@@ -190,7 +190,7 @@ async def connect(url: str, *, name: str, timeout_s: float = _CONNECT_S) -> Conn
             _log.warning("nats_error", url=connection.url, error=last[0])
 
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(_CONNECT_S):
             await wire.connect(
                 url.split(","),
                 name=name,

@@ -10,7 +10,7 @@ from bus import Bus, LogConfig
 from tests.bus.proxy import Proxy
 from tests.conftest import docker_problem
 
-Open = Callable[..., Awaitable[Bus]]
+Open = Callable[[str], Awaitable[Bus]]
 _docker_problem = cache(docker_problem)
 
 
@@ -32,9 +32,9 @@ async def open_bus(config: LogConfig) -> AsyncIterator[Open]:
     opened: list[Bus] = []
     numbers = itertools.count(1)
 
-    async def connect(url: str, **changes: float) -> Bus:
+    async def connect(url: str) -> Bus:
         writer = f"w{next(numbers)}"
-        bus = await Bus.connect(url, config, name=f"test/bus/{writer}", writer=writer, **changes)
+        bus = await Bus.connect(url, config, name=f"test/bus/{writer}", writer=writer)
         opened.append(bus)
         await bus.ensure_log()
         return bus

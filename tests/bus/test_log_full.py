@@ -51,7 +51,8 @@ async def test_a_publish_that_waits_for_room_outlives_the_outage_limit(
 ) -> None:
     """B9: a full log is no outage."""
     monkeypatch.setattr("bus.publish._CHECK_S", 0.05)
-    async with await Bus.connect(url, config, name="test/full/w1", writer="w1", outage_s=0.2) as bus:
+    monkeypatch.setattr("bus.bus.OUTAGE_S", 0.2)
+    async with await Bus.connect(url, config, name="test/full/w1", writer="w1") as bus:
         await bus.ensure_log()
         tasks = await fill(bus, 60)
         await asyncio.wait([asyncio.create_task(asyncio.sleep(1.0))])

