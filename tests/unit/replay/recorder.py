@@ -12,16 +12,16 @@ from typing import Any, cast
 import msgspec
 
 from bus import Delivery, Subjects
-from components.agents.base import Agent, AgentConfig, RolloutInfo
-from components.durable import Call, Context, Execution, Reply
+from components.agents.base import Agent, AgentConfig
+from components.durable import Call, Reply
 from components.workers.ending import ending
+from components.workers.execution import execution_of
 from components.workers.rollout import Rollout
 from contracts.codec import decode, encode
 from contracts.deployments import Description, Reference, ResolvedDeployment, WorkerStarted
 from contracts.events import CallError, Event, Recorded
-from contracts.responses import Item, Response, ResponseUsage, function_call, output_message
-from contracts.rollouts import RolloutRequest, RolloutResult, Verdict
-from contracts.tasks import Task
+from contracts.responses import Item, Response, ResponseUsage
+from contracts.rollouts import RolloutRequest
 
 Answer = Callable[[Call], bytes | CallError]
 START = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -93,11 +93,14 @@ class Recorder:
             replyto=SUBJECTS.ended("r1", rollout_id),
             source="orchestrator/r1",
         )
-        running = [_Running(self, agent, event, request)]
-        waiting: list[tuple[_Running, Call, Event]] = [(running[0], *made) for made in running[0].begin()]
+        running = _Running(self, agent, event, request)
+        waiting: list[tuple[_Running, Call, Event]] = [(running, *made) for made in running.begin()]
         replies = 0
         while waiting and replies != stop_after:
-            caller, call, asked = waiting.pop(order.randrange(len(waiting)) if order else 0)
+            ready = [index for index, (_, call, _) in enumerate(waiting) if call.kind != "timers"] or [0]
+            caller, call, asked = waiting.pop(order.choice(ready) if order else ready[0])
+            if call.kind == "timers" and caller.over:
+                continue
             if call.kind == "agents":
                 nested = _Running(self, call.instance, asked, msgspec.json.decode(call.data, type=RolloutRequest))
                 nested.caller = caller
@@ -124,22 +127,27 @@ class Recorder:
             causationid=asked.id,
             elapsed=0.25,
         )
+        return self._heard(caller, reply, data)
+
+    def _heard(self, caller: "_Running", reply: Event, data: bytes) -> list[tuple["_Running", Call, Event]]:
+        """What a reply makes an execution do: further calls, and its end, which may be a reply in turn."""
+        if caller.over:
+            return []
         made = [(caller, *new) for new in caller.hear(reply, data)]
         if caller.execution.done:
+            caller.over = True
             what, data = caller.ended()
             over = self.write(
                 what,
                 caller.event.replyto,
                 data,
-                rolloutid=asked.rolloutid,
+                rolloutid=caller.event.rolloutid,
                 callkey=caller.event.callkey,
                 source=caller.source,
                 causationid=caller.event.id,
             )
             if caller.caller is not None:
-                made += [(caller.caller, *new) for new in caller.caller.hear(over, data)]
-                if caller.caller.execution.done:
-                    raise AssertionError("a caller that ends with its callee is not recorded here")
+                made += self._heard(caller.caller, over, data)
         return made
 
     def write(
@@ -184,22 +192,11 @@ class _Running:
         self._recorder = recorder
         self.event = event
         self.caller: _Running | None = None
+        self.over = False
         self.source = f"agents/{agent}/{agent}-0-aaa"
         delivery = cast("Delivery", SimpleNamespace(event=event))
         self._rollout = Rollout(delivery, request, event.time)
-        info = RolloutInfo(
-            rollout_id=event.rolloutid,
-            run_id=request.run_id,
-            task_index=request.task_index,
-            rollout_index=request.rollout_index,
-            attempt=request.attempt,
-            sessionless=request.sessionless,
-        )
-
-        async def main(context: Context) -> RolloutResult:
-            return await kind(config, context, info).run(Task(request.task))
-
-        self.execution = Execution(event.rolloutid, main, time=event.time, prefix=self._rollout.prefix, cause=event.id)
+        self.execution = execution_of(kind, config, event, request, prefix=self._rollout.prefix)
 
     def begin(self) -> list[tuple[Call, Event]]:
         return self._publish(self.execution.start())
@@ -236,31 +233,3 @@ def model_reply(*output: Item) -> bytes:
     return Response(
         id="resp_1", object="response", created_at=0, model="m", output=list(output), status="completed", usage=usage
     ).to_json()
-
-
-def calculator(call: Call) -> bytes | CallError:
-    """Plays a model that adds and multiplies with two tools at once, the tools, and a verifier."""
-    data = msgspec.json.decode(call.data)
-    match call.type:
-        case "model.requested":
-            if any(item.get("type") == "function_call_output" for item in data["input"]):
-                return model_reply(output_message("12 and 35", item_id="msg_1"))
-            return model_reply(
-                function_call("c1", "add", '{"a": 5, "b": 7}'), function_call("c2", "multiply", '{"a": 5, "b": 7}')
-            )
-        case "tool.requested":
-            a, b = msgspec.json.decode(data["arguments"]).values()
-            return msgspec.json.encode({"output": str(a + b if data["name"] == "add" else a * b)})
-        case "verify.requested":
-            extra = {"reward_components": msgspec.Raw(b'{"right": 0.75, "short": 0.25}')}
-            return msgspec.json.encode(Verdict(reward=1.0, extra=extra))
-    return CallError(kind="bad_request", message=f"nobody answers {call.type}")
-
-
-def task(text: str = "What are 5 + 7 and 5 * 7?") -> dict[str, Any]:
-    """A task with two tools."""
-    parameters = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
-    tools = [
-        {"type": "function", "name": name, "parameters": parameters, "strict": True} for name in ("add", "multiply")
-    ]
-    return {"responses_create_params": {"input": [{"role": "user", "content": text}], "tools": tools}, "answer": 12}
