@@ -27,6 +27,7 @@ from bus.scan import read
 from bus.subjects import NO_ROLLOUT, Subjects, check_subject, consumer_name, rollout_of
 from bus.topology import LogConfig, ensure_log, stream_info
 from contracts.codec import encode
+from contracts.errors import InvalidName
 from contracts.events import Event, Kind, Recorded
 from contracts.ids import check_name
 
@@ -158,6 +159,8 @@ class Bus:
         For a worker that has many in flight and wants no task for each. It waits only for room in flight.
         """
         subject = check_subject(event.subject)
+        if "." in event.rolloutid or "." in event.callkey:
+            raise InvalidName(f"rollout ID {event.rolloutid!r} or call key {event.callkey!r} has a dot in it")
         data = event.data
         if memoryview(data).nbytes > self.config.inline_limit:
             event = await self._check_in(event)

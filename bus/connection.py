@@ -7,7 +7,6 @@ itself and for ever; what a loss means for pending work is each listener's own d
 import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import structlog
@@ -253,5 +252,5 @@ def redacted(url: str) -> str:
 
 
 def _redacted(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    scheme, separator, rest = url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

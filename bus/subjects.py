@@ -1,8 +1,8 @@
 """Where each event lives: the grammar of subjects, and the names of streams and consumers.
 
 Called wherever an event is addressed or read. One event has one subject, and each form has the rollout ID at a fixed
-place, so that a handful of filters finds a whole trajectory. Does no I/O. Names are checked where they enter
-(`Subjects` and `contracts.ids`), so that building a subject on the hot path is only a join.
+place, so that a handful of filters finds a whole trajectory. Does no I/O. Names are checked where they enter the
+process (`contracts.ids`); here and in `check_subject` only what would make one land elsewhere is refused again.
 
     <ns>.<p>.<kind>.<instance>.<slot>.request.<rollout>.<key>     a call
     <ns>.<p>.reply.<worker>.<rollout>.<key>                       its answer
@@ -73,35 +73,35 @@ class Subjects:
     def request(self, kind: Kind, instance: str, slots: int, rollout: str, key: str) -> str:
         """A call to an instance that has `slots` slots."""
         slot = slot_of(rollout, slots)
-        return f"{self.namespace}.{self.partition(rollout)}.{kind}.{instance}.{slot}.request.{rollout}.{key}"
+        return _of(8, f"{self.namespace}.{self.partition(rollout)}.{kind}.{instance}.{slot}.request.{rollout}.{key}")
 
     def reply(self, worker: str, rollout: str, key: str) -> str:
         """The answer to a call, for the worker that waits."""
-        return f"{self.namespace}.{self.partition(rollout)}.reply.{worker}.{rollout}.{key}"
+        return _of(6, f"{self.namespace}.{self.partition(rollout)}.reply.{worker}.{rollout}.{key}")
 
     def ended(self, run: str, rollout: str) -> str:
         """The one terminal event of a rollout, whatever its outcome."""
-        return f"{self.namespace}.{self.partition(rollout)}.rollout.ended.{run}.{rollout}"
+        return _of(6, f"{self.namespace}.{self.partition(rollout)}.rollout.ended.{run}.{rollout}")
 
     def adopted(self, run: str, rollout: str, epoch: int) -> str:
         """Another worker's taking over, numbered from 1."""
-        return f"{self.namespace}.{self.partition(rollout)}.rollout.adopted.{run}.{rollout}.{epoch}"
+        return _of(7, f"{self.namespace}.{self.partition(rollout)}.rollout.adopted.{run}.{rollout}.{epoch}")
 
     def revised(self, run: str, rollout: str, number: int) -> str:
         """A later re-score, numbered from 1."""
-        return f"{self.namespace}.{self.partition(rollout)}.rollout.revised.{run}.{rollout}.{number}"
+        return _of(7, f"{self.namespace}.{self.partition(rollout)}.rollout.revised.{run}.{rollout}.{number}")
 
     def dead(self, partition: int, kind: str, instance: str, rollout: str, number: str) -> str:
         """A dead letter."""
-        return f"{self.namespace}.{partition}.dead.{kind}.{instance}.{rollout}.{number}"
+        return _of(7, f"{self.namespace}.{partition}.dead.{kind}.{instance}.{rollout}.{number}")
 
     def policy(self, instance: str, version: int) -> str:
         """A policy version of a model instance."""
-        return f"{self.namespace}.0.policy.{instance}.{version}"
+        return _of(5, f"{self.namespace}.0.policy.{instance}.{version}")
 
     def deployment(self, what: Deployment, identifier: str) -> str:
         """A fact about the deployment itself."""
-        return f"{self.namespace}.0.deployment.{what}.{identifier}"
+        return _of(5, f"{self.namespace}.0.deployment.{what}.{identifier}")
 
     def blob(self, digest: str, chunks: int, chunk: int) -> str:
         """One chunk of a blob, numbered from 0."""
@@ -131,6 +131,13 @@ class Subjects:
             f"{start}.rollout.*.*.{rollout}.*",
             f"{start}.dead.*.*.{rollout}.*",
         ]
+
+
+def _of(tokens: int, subject: str) -> str:
+    """The subject, if no part of it brought a dot of its own; other characters are refused at the publish."""
+    if subject.count(".") != tokens - 1:
+        raise InvalidName(f"subject {subject[:120]!r} was made of a name with a dot in it")
+    return subject
 
 
 def consumer_name(*parts: str | int) -> str:

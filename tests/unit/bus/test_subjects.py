@@ -1,0 +1,116 @@
+"""The grammar of subjects: one event, one subject, and no input that makes it another's."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bus import Subjects
+from bus.subjects import check_subject, consumer_name, rollout_of
+from contracts.errors import ContractError, InvalidName
+from contracts.ids import check_name
+
+SUBJECTS = Subjects("jetgym", 4)
+NAMES = st.from_regex(r"[A-Za-z0-9_-]{1,20}", fullmatch=True)
+ANYTHING = st.text(max_size=20) | st.sampled_from(["*", ">", "a.b", "a b", "", "a\r\nPUB x 0\r\n\r\n", "\0", "r1.m_0"])
+
+
+def literal(subject: str) -> bool:
+    """Whether it could be sent."""
+    try:
+        check_subject(subject)
+    except InvalidName:
+        return False
+    return True
+
+
+@given(rollout=NAMES, key=NAMES, worker=NAMES, run=NAMES, instance=NAMES)
+def test_each_form_names_its_rollout_at_its_place(rollout: str, key: str, worker: str, run: str, instance: str) -> None:
+    """B13."""
+    made = [
+        SUBJECTS.request("models", instance, 8, rollout, key),
+        SUBJECTS.reply(worker, rollout, key),
+        SUBJECTS.ended(run, rollout),
+        SUBJECTS.adopted(run, rollout, 2),
+        SUBJECTS.revised(run, rollout, 1),
+    ]
+    partition = SUBJECTS.partition(rollout)
+    for subject in made:
+        assert literal(subject)
+        assert rollout_of(subject) == rollout
+        assert subject.startswith(f"jetgym.{partition}.")
+        assert SUBJECTS.stream_of(subject) == SUBJECTS.stream(partition)
+    assert len(set(made)) == len(made)
+
+
+@given(rollout=ANYTHING, key=ANYTHING, worker=ANYTHING, run=ANYTHING)
+def test_what_is_no_name_never_becomes_a_subject_that_can_be_sent(
+    rollout: str, key: str, worker: str, run: str
+) -> None:
+    """B13: refused when the subject is made, or before it is sent."""
+    makers: list[tuple[Callable[[], str], list[str]]] = [
+        (lambda: SUBJECTS.request("models", "policy", 1, rollout, key), [rollout, key]),
+        (lambda: SUBJECTS.reply(worker, rollout, key), [worker, rollout, key]),
+        (lambda: SUBJECTS.ended(run, rollout), [run, rollout]),
+    ]
+    for make, parts in makers:
+        try:
+            sent = literal(make())
+        except ContractError:
+            sent = False
+        try:
+            named = all(check_name(part, "part") for part in parts)
+        except InvalidName:
+            named = False
+        assert sent == named
+
+
+@given(st.text(max_size=60))
+def test_only_dotted_names_are_subjects(text: str) -> None:
+    """B13."""
+    tokens = text.split(".")
+    expected = all(
+        token and token.isascii() and token.replace("-", "_").replace("_", "a").isalnum() for token in tokens
+    )
+    assert literal(text) == expected
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "*", ">", "a\n", "ä", "a" * 65, "\x7f"])
+def test_a_namespace_that_is_no_name_is_refused(name: str) -> None:
+    """B13."""
+    with pytest.raises(InvalidName):
+        Subjects(name, 1)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    ["", "x", "jetgym.0.policy.m.1", "jetgym.0.deployment.run.r", "jetgym.0.reply.w.bad id.k", "a.b.c.d.e.f.g"],
+)
+def test_a_subject_without_a_rollout_has_none(subject: str) -> None:
+    assert not rollout_of(subject)
+
+
+def test_the_filters_of_a_history_do_not_overlap() -> None:
+    """One event would be read twice where two of them matched it."""
+    filters = [one.split(".") for one in SUBJECTS.history_of("r1")]
+    made = [
+        SUBJECTS.request("models", "rollout", 1, "r1", "m_0"),
+        SUBJECTS.reply("reply", "r1", "r1"),
+        SUBJECTS.ended("r1", "r1"),
+        SUBJECTS.adopted("r1", "r1", 1),
+        SUBJECTS.dead(SUBJECTS.partition("r1"), "models", "r1", "r1", "9"),
+    ]
+    for subject in made:
+        tokens = subject.split(".")
+        fitting = [
+            one
+            for one in filters
+            if len(one) == len(tokens) and all(want in ("*", got) for want, got in zip(one, tokens, strict=True))
+        ]
+        assert len(fitting) == 1, subject
+
+
+def test_consumers_of_different_pools_have_different_names() -> None:
+    names = [consumer_name("models", "a", 1), consumer_name("models", "a-1", 1), consumer_name("agents", "a", 1)]
+    assert len(set(names)) == len(names)
