@@ -3,10 +3,11 @@
     uv run --no-project --with "reasoning-gym==0.1.25" scripts/make_reasoning_gym_dataset.py
 
 The families are easy ones with small numbers, so that a small model is right now and then. `example.jsonl` has one
-task of each, `demo.jsonl` two others of each.
+task of each, `demo.jsonl` seven others, family by family in turn.
 """
 
 import json
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,8 +21,8 @@ FAMILIES: Final[dict[str, dict[str, Any]]] = {
     "needle_haystack": {"min_num_statements": 3, "max_num_statements": 3},
     "leg_counting": {"min_animals": 1, "max_animals": 1, "min_instances": 1, "max_instances": 2},
 }
-FILES: Final = {"example.jsonl": 1, "demo.jsonl": 2}
-"""Tasks of each family in each file; a file goes on where the one before it ended."""
+FILES: Final = {"example.jsonl": 5, "demo.jsonl": 7}
+"""Tasks in each file; a file goes on where the one before it ended."""
 FORM: Final = "Answer with the result only."
 FOLDER: Final = Path(__file__).parent.parent / "datasets" / "reasoning_gym"
 
@@ -32,8 +33,9 @@ def main() -> None:
         family: iter(reasoning_gym.create_dataset(family, size=sum(FILES.values()), seed=SEED, **options))
         for family, options in FAMILIES.items()
     }
-    for name, each in FILES.items():
-        lines = [_line(next(entries[family])) for _ in range(each) for family in FAMILIES]
+    turn = cycle(FAMILIES)
+    for name, tasks in FILES.items():
+        lines = [_line(next(entries[next(turn)])) for _ in range(tasks)]
         (FOLDER / name).write_text("".join(lines), encoding="utf-8")
         print(f"{name}: {len(lines)} tasks")
 
