@@ -60,7 +60,7 @@ class Frame:
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec = spec
-        self.worker = f"{spec.instance}-{spec.worker_index}-{token_hex(3)}"
+        self.worker = f"{spec.instance[:40]}-{spec.worker_index}-{token_hex(3)}"
         logs.configure(self.worker, spec.kind, spec.instance)
         self._log = structlog.get_logger()
         self._stop = asyncio.Event()
@@ -80,6 +80,7 @@ class Frame:
             writer=self.worker,
         )
         try:
+            await bus.ensure_log()  # a worker on another machine may be the first to come
             server = await self._server(bus)
             await self._introduce(bus)
             await self._serve(server)
