@@ -77,8 +77,11 @@ def run(
     try:
         run_async(_run(config, folder, run_id, url, resume=resume))
     except KeyboardInterrupt:
-        console.print(f"\nstopped; what is finished is in {folder}. To go on:", markup=False, soft_wrap=True)
-        console.print(f"  {_again(folder)}", markup=False, soft_wrap=True)
+        if (folder / MATERIALIZED).exists():
+            console.print(f"\nstopped; what is finished is in {folder}. To go on:", markup=False, soft_wrap=True)
+            console.print(f"  {_again(folder)}", markup=False, soft_wrap=True)
+        else:
+            console.print("\nstopped before the first rollout was asked for")
         raise typer.Exit(130) from None
 
 
