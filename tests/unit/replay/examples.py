@@ -44,6 +44,13 @@ class Patient(Agent[AgentConfig]):
             return await self.model.responses(Conversation(request).request())
 
 
+class OneTurn(Agent[AgentConfig]):
+    """The least that an agent can do."""
+
+    async def responses(self, request: ResponseCreateParams) -> Response:
+        return await self.model.responses(request)
+
+
 class Clumsy(Agent[AgentConfig]):
     """Raises after its first turn."""
 

@@ -37,7 +37,7 @@ class Recorder:
         self._now = START
         self._ids = 0
 
-    def deployment(self, implementations: Mapping[str, str], digests: Mapping[str, str]) -> None:
+    def deployment(self, implementations: Mapping[str, str], digests: Mapping[str, str], python: str = "3.11") -> None:
         """Records what is deployed, and that a worker of each agent started."""
         descriptions = {
             name: Description(
@@ -58,7 +58,7 @@ class Recorder:
                 implementation=implementations[name],
                 version=agent.version,
                 digest=digests[name],
-                python="3.11",
+                python=python,
                 jetgym="0.1.0",
                 host="here",
                 pid=1,
