@@ -33,6 +33,8 @@ from contracts.ids import check_name
 
 OUTAGE_S: Final = 120.0
 """Seconds that a publish outlives a server that is away, before it fails with `Unreachable`."""
+HEADER_ROOM: Final = 1024
+
 _NOTHING: Final = msgspec.Raw(b"null")
 _log = structlog.get_logger("bus")
 
@@ -164,7 +166,10 @@ class Bus:
         data = event.data
         if memoryview(data).nbytes > self.config.inline_limit:
             event = await self._check_in(event)
-        return await self._publisher.post(subject, self.subjects.stream_of(event.subject), encode(event), _judge)
+        raw = encode(event)
+        if len(raw) + HEADER_ROOM > self._connection.max_payload:  # the server would end the connection
+            raise PayloadTooLarge(f"event {event.type} {event.subject}", len(raw), self._connection.max_payload)
+        return await self._publisher.post(subject, self.subjects.stream_of(event.subject), raw, _judge)
 
     async def fetch_data(self, event: Event) -> bytes:
         """The event's data, from its blob if it has one; raises `BlobLost`."""

@@ -100,11 +100,11 @@ class EventIdReused(PublishRefused):
 
 
 class PayloadTooLarge(PublishRefused):
-    """The data of one event is over the blob limit. Sizes are in bytes."""
+    """The data of one event is over the blob limit, or its envelope over the server's. Sizes are in bytes."""
 
     def __init__(self, item: str, size: int, limit: int) -> None:
         self.item, self.size, self.limit = item, size, limit
-        super().__init__(f"{item} has {size:,} bytes, the limit is {limit:,} (blob_limit): make it smaller")
+        super().__init__(f"{item} has {size:,} bytes, the limit is {limit:,}: make it smaller")
 
 
 class BlobLost(BusError):

@@ -65,7 +65,10 @@ class Delivery:
 
 
 class Pool:
-    """Deliveries of one or several durable consumers: `async for delivery in pool`."""
+    """Deliveries of one or several durable consumers: `async for delivery in pool`.
+
+    It ends after `stop`, and raises `Unreachable` if the server ended the connection for good.
+    """
 
     def __init__(
         self,
@@ -89,9 +92,12 @@ class Pool:
         self._burials: set[asyncio.Task[None]] = set()
         self._waiting: asyncio.Future[None] | None = None
         self._stopped = False
+        self._connection = connection
+        self._lost: BusError | None = None
 
     async def start(self) -> "Pool":
         """Creates the consumers and begins to fetch."""
+        self._connection.on_lost_for_good.append(self._on_lost)
         for puller in self._pullers:
             await puller.start()
         return self
@@ -117,6 +123,8 @@ class Pool:
                 burial = self._loop.create_task(self._bury_and_ack(opened, held))
                 self._burials.add(burial)
                 burial.add_done_callback(self._burials.discard)
+            if self._lost is not None:
+                raise self._lost
             if self._stopped:
                 raise StopAsyncIteration
             self._waiting = self._loop.create_future()
@@ -139,6 +147,12 @@ class Pool:
         if self._burials:
             await asyncio.wait(self._burials)
         self._holding.close(RETURN_DELAY_S)
+        if self._on_lost in self._connection.on_lost_for_good:
+            self._connection.on_lost_for_good.remove(self._on_lost)
+
+    def _on_lost(self, error: BusError) -> None:
+        self._lost = error
+        self._wake()
 
     def _room(self) -> int:
         return self._batch - len(self._fetched)

@@ -147,17 +147,13 @@ class Puller:
             self._on_status(status, headers)
 
     def _on_status(self, status: int, headers: bytes | None) -> None:
-        """A request ended: expired, or the consumer moved, or is gone."""
-        rest = field_of(headers, b"Nats-Pending-Messages")
-        if rest:
-            self._asked = max(0, self._asked - int(rest))
-        if status in (_CONFLICT, NO_RESPONDERS) and not rest:
+        """A request ended: it expired, or the consumer moved, or is gone."""
+        if status in (_CONFLICT, NO_RESPONDERS):
             self._restart(_PAUSE_S)
-        elif not rest:
-            self._asked = 0
-            self.refill()
-        else:
-            self.refill()
+            return
+        rest = field_of(headers, b"Nats-Pending-Messages")
+        self._asked = max(0, self._asked - int(rest)) if rest else 0
+        self.refill()
 
     def _restart(self, pause_s: float = 0.0) -> None:
         """The server, the connection or the consumer was away: make sure that it is there, then go on."""

@@ -12,6 +12,7 @@ from typing import Final
 
 from bus.connection import Connection
 from bus.direct import Stored, TooManySubjects, last_of_each
+from bus.errors import BusError
 from bus.ordered import OrderedReader
 from bus.topology import stream_info
 
@@ -36,8 +37,9 @@ async def read(
         return
     arrived = _Arrived()
     reader = arrived.reader = OrderedReader(connection, stream, filters, arrived.add, start=start)
-    await reader.start()
+    connection.on_lost_for_good.append(arrived.lose)
     try:
+        await reader.start()
         if not follow and reader.pending == 0:
             return
         while True:
@@ -48,6 +50,7 @@ async def read(
                 return
     finally:
         await reader.stop()
+        connection.on_lost_for_good.remove(arrived.lose)
 
 
 class _Arrived:
@@ -58,16 +61,26 @@ class _Arrived:
     def __init__(self) -> None:
         self._messages: deque[tuple[Stored, int]] = deque()
         self._waiting: asyncio.Future[None] | None = None
+        self._lost: BusError | None = None
 
     def add(self, seq: int, subject: bytes, data: bytes, behind: int) -> None:
         self._messages.append((Stored(seq, subject.decode(errors="replace"), data), behind))
         if len(self._messages) > _HIGH:
             self.reader.pause()
+        self._wake()
+
+    def lose(self, error: BusError) -> None:
+        self._lost = error
+        self._wake()
+
+    def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
     async def take(self) -> tuple[Stored, int]:
         while not self._messages:
+            if self._lost is not None:
+                raise self._lost
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
         if len(self._messages) == _LOW:

@@ -25,6 +25,8 @@ from bus.connection import MINIMUM_VERSION
 from bus.errors import PortInUse, ServerNotStarted, ServerUnfit, StoreInUse
 from bus.topology import ENVELOPE_BYTES, LogConfig
 
+_CLAIM_S: Final = 2.0
+"""A server whose parent was killed needs a moment to close its store."""
 _START_S: Final = 20.0
 _STOP_S: Final = 20.0
 _POLL_S: Final = 0.01
@@ -63,7 +65,7 @@ class EmbeddedServer:
         one. Raises `StoreInUse`, `PortInUse`, `ServerUnfit` (too old) or `ServerNotStarted` (with what its log says).
         """
         executable = find_binary(binary)
-        directory, lock = _claim(directory)
+        directory, lock = await _claim(directory)
         try:
             if port is not None:
                 _check_free(port)
@@ -165,22 +167,38 @@ def _version(path: str) -> tuple[int, ...]:
     return (int(match[1]), int(match[2])) if match else ()
 
 
-def _claim(directory: Path) -> tuple[Path, int]:
+async def _claim(directory: Path) -> tuple[Path, int]:
     """The directory, absolute and made, and the descriptor that holds its lock."""
+    directory, lock = _open_lock(directory)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _CLAIM_S
+    while not _take(lock):
+        if loop.time() > deadline:
+            os.close(lock)
+            raise StoreInUse(f"another nats-server has {directory} open{_owner(directory)}: stop it, or use its URL")
+        await asyncio.sleep(_POLL_S)
+    return directory, lock
+
+
+def _open_lock(directory: Path) -> tuple[Path, int]:
     directory = directory.absolute()
     directory.mkdir(parents=True, exist_ok=True)
-    lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    return directory, os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+
+
+def _take(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(lock)
-        pid = ""
-        with suppress(OSError):
-            pid = (directory / "nats-server.pid").read_text().strip()
-        raise StoreInUse(
-            f"another nats-server has {directory} open{f' (process {pid})' if pid else ''}: stop it, or use its URL"
-        ) from None
-    return directory, lock
+        return False
+    return True
+
+
+def _owner(directory: Path) -> str:
+    try:
+        return f" (process {(directory / 'nats-server.pid').read_text().strip()})"
+    except OSError:
+        return ""
 
 
 def _check_free(port: int) -> None:

@@ -20,6 +20,7 @@ ENVELOPE_BYTES: Final = 16 * 1024
 """Room that the envelope of an event may take beside its data."""
 
 _NS: Final = 1_000_000_000
+_SHORTEST_AGE_S: Final = 3600.0
 _NOT_FOUND: Final = 10059
 _PARTITIONS: Final = "jetgym_partitions"
 
@@ -39,8 +40,9 @@ class LogConfig(BaseModel):
     """Servers of a NATS cluster that hold each event; 1 for a single server."""
     max_bytes: int = Field(default=-1, ge=-1)
     """Largest size of one partition in bytes; a full log makes publishers wait. -1: as the server's own limit."""
-    max_age_s: float = Field(default=0.0, ge=0)
-    """Seconds after which events are forgotten, 0 for never. It must be longer than any rollout takes."""
+    max_age_s: float = Field(default=0.0)
+    """Seconds after which events are forgotten, 0 for never, else at least an hour. It must be longer than any rollout
+    takes: the events of an open one may not go."""
     sync_interval: str = Field(default="default", pattern=r"^(default|always|[1-9][0-9]*(ms|s|m))$")
     """How often the embedded server syncs to disk. `default` (2 minutes) may lose that much in a power cut and nothing
     in a crash of the process; `always` loses nothing and was measured at 960 against 4,700 one-turn rollouts/s."""
@@ -59,6 +61,13 @@ class LogConfig(BaseModel):
     @classmethod
     def _namespace(cls, value: str) -> str:
         return check_name(value, "namespace", 32)
+
+    @field_validator("max_age_s")
+    @classmethod
+    def _max_age(cls, value: float) -> float:
+        if value != 0 and value < _SHORTEST_AGE_S:
+            raise ValueError(f"is 0 for never, or at least {_SHORTEST_AGE_S:g}: open rollouts may not be forgotten")
+        return value
 
 
 class _State(msgspec.Struct):

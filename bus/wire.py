@@ -85,9 +85,14 @@ class Wire(Client):
 
     def _flush_now(self) -> None:
         self._flush_due = False
-        if self.is_connected and self._pending and self._transport:
-            commands, self._pending, self._pending_data_size = self._pending, [], 0
-            self._transport.write(b"".join(commands))
+        if not self.is_connected or not self._pending or not self._transport:
+            return  # nats-py writes what is pending after its reconnect
+        try:
+            self._transport.write(b"".join(self._pending))
+        except (OSError, RuntimeError) as error:  # the connection broke, and nats-py has not seen it yet
+            _log.debug("write_failed", error=str(error))
+            return
+        self._pending, self._pending_data_size = [], 0
 
     async def _connect_to_server(self, s: Any) -> None:
         if self._transport:  # an attempt to reconnect that failed half-way: nats-py would leave it open

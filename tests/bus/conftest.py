@@ -1,10 +1,12 @@
 """The bus suite runs on each nats-server that is there: `url` is parametrized over them."""
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
 
 import pytest
+import uvloop
 
 from bus import Bus, LogConfig
 from tests.bus.proxy import Proxy
@@ -19,6 +21,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         asked = metafunc.config.getoption("--nats")
         both = asked == "auto" and not _docker_problem()
         metafunc.parametrize("engine", ["embedded", "docker"] if both else [asked.replace("auto", "embedded")])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that workers run on."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

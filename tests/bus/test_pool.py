@@ -9,7 +9,7 @@ import sys
 import msgspec
 import pytest
 
-from bus import Bus, Conflict, DeadLetter
+from bus import Bus, Conflict, DeadLetter, PayloadTooLarge, Unreachable
 from bus.deadletter import DeadLetterData
 from contracts.codec import encode
 from tests.bus.conftest import Open
@@ -279,3 +279,29 @@ async def test_slots_are_served_only_by_those_that_asked_for_them(bus: Bus) -> N
     for pool, wanted in zip(pools, expected, strict=True):
         assert {delivery.event.rolloutid for delivery in await take(pool, len(wanted))} == wanted
         assert len(wanted) > 5
+
+
+async def follow(bus: Bus) -> None:
+    async for _ in bus.scan(follow=True):
+        pass
+
+
+async def test_a_pool_and_a_scan_end_with_an_error_when_the_connection_is_lost_for_good(bus: Bus) -> None:
+    """B3: nothing waits for ever."""
+    waiting = asyncio.create_task(anext(await models(bus)))
+    following = asyncio.create_task(follow(bus))
+    await asyncio.sleep(0.05)
+    await bus._connection.wire.close()  # as nats-py does when the server refuses the connection
+    for task in (waiting, following):
+        with pytest.raises(Unreachable):
+            await asyncio.wait_for(task, 10)
+    with pytest.raises(Unreachable):
+        await bus.publish(request(bus, "r1"))
+
+
+async def test_an_event_that_the_server_would_refuse_by_its_size_does_not_end_the_connection(bus: Bus) -> None:
+    """B11."""
+    event = msgspec.structs.replace(request(bus, "r1"), traceparent="x" * 2_000_000)
+    with pytest.raises(PayloadTooLarge):
+        await bus.publish(event)
+    await bus.publish(request(bus, "r1"))

@@ -13,7 +13,7 @@ from bus import Bus, EmbeddedServer, LogConfig, Unreachable
 from bus.errors import LogMismatch, PortInUse, ServerNotStarted, ServerUnfit, StoreInUse
 from bus.server import find_binary
 from bus.topology import stream_info
-from tests.bus.events import request, until
+from tests.bus.events import request
 
 STARTS_A_SERVER = """
 import asyncio, sys
@@ -78,7 +78,10 @@ async def test_a_port_in_use_is_one_clear_error(new_directory: Callable[[], Path
             await EmbeddedServer.start(new_directory(), LogConfig(), port=port)
 
 
-async def test_two_servers_on_one_store_are_refused_also_across_processes(new_directory: Callable[[], Path]) -> None:
+async def test_two_servers_on_one_store_are_refused_also_across_processes(
+    new_directory: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.server._CLAIM_S", 0.1)
     directory = new_directory()
     server = await EmbeddedServer.start(directory, LogConfig())
     try:
@@ -105,8 +108,8 @@ async def test_the_server_ends_with_its_parent_and_gives_the_store_back(new_dire
     assert alive(pid)
     parent.kill()
     await parent.wait()
-    await until(lambda: not alive(pid))
-    server = await EmbeddedServer.start(directory, LogConfig())
+    server = await EmbeddedServer.start(directory, LogConfig())  # waits for the old one to close its store
+    assert not alive(pid)
     await server.stop()
 
 
