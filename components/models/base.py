@@ -35,8 +35,18 @@ class ModelCall:
     """Calls of one rollout go to the same engine while it lives, for its prefix cache."""
     call_key: str
     place: asyncio.Semaphore | None = None
-    """The semaphore of which this call holds a place. A model releases it while it waits to try again, and takes it
-    back before it does."""
+    """The semaphore of which this call holds a place."""
+
+    async def wait(self, seconds: float) -> None:
+        """Waits to try again, without the place; it is taken back also when cancelled, since its owner releases it."""
+        if self.place is None:
+            await asyncio.sleep(seconds)
+            return
+        self.place.release()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            await self.place.acquire()
 
 
 class Model(Generic[C_co]):

@@ -3,6 +3,7 @@
 `openai_model` and `chat_model` hold an `Engine` each. It knows nothing of what is asked.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
@@ -147,6 +148,6 @@ class Engine:
             headers={**self._headers, "Content-Type": "application/json"} if body else self._headers,
             limits=limits,
             affinity=call.rollout_id if call else "",
-            place=call.place if call else None,
+            sleep=call.wait if call else asyncio.sleep,
             secrets=self._secrets,
         )

@@ -5,6 +5,7 @@ Used by `request`; does no I/O. Nothing that it returns holds a secret or the cr
 
 import asyncio
 import json
+import os
 import re
 import ssl
 from collections.abc import Mapping, Sequence
@@ -189,5 +190,5 @@ def _why(error: ValueError, body: bytes) -> str:
 def _connection_error(error: aiohttp.ClientConnectorError) -> str:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return f"the host name {error.host!r} cannot be resolved"
-    reason = error.os_error.strerror or str(error.os_error)
-    return f"no connection ({reason})"
+    code = error.os_error.errno
+    return f"no connection ({os.strerror(code) if code else error.os_error})"

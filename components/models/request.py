@@ -6,7 +6,7 @@ and does not own it. It never logs or raises a key, a header or a body beyond it
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -66,14 +66,14 @@ async def request(
     headers: Mapping[str, str] | None = None,
     limits: Limits,
     affinity: str = "",
-    place: asyncio.Semaphore | None = None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     secrets: Sequence[str] = (),
 ) -> T:
     """The engine's answer to `method` on `path` below one of the base URLs, as `parse` reads it.
 
     Tried again after connection errors, 408, 409, 429 and 5xx, with jittered waits that double and at least as long
     as a `Retry-After` asks; never after another 4xx. An unreachable URL is left alone for a while, and the next one is
-    asked at once. While it waits, the caller's `place` (a semaphore that it holds) is given back.
+    asked at once.
 
     Args:
         session: See `open_session`.
@@ -85,7 +85,7 @@ async def request(
         headers: Sent with each try.
         limits: Bounds in time and tries.
         affinity: Calls with the same one go to the same URL while it lives.
-        place: Semaphore of which the caller holds a place.
+        sleep: Waits between tries. A caller that holds a place of a limit gives it back meanwhile.
         secrets: Words that no message may hold.
 
     Raises:
@@ -122,7 +122,7 @@ async def request(
             raise outcome.error(request=named, tries=tries, seconds=spent)
         _log.info("engine.retry", request=named, tries=tries, wait_s=round(wait, 2), reason=outcome.message)
         if wait:
-            await _wait(wait, place)
+            await sleep(wait)
     raise AssertionError("count does not end")
 
 
@@ -150,15 +150,3 @@ def _wait_before(tries: int, failure: Failure, limits: Limits) -> float:
     doubled = min(limits.longest_wait_s, limits.first_wait_s * 2.0 ** (tries - 2))
     asked = min(failure.wait_s or 0.0, LONGEST_RETRY_AFTER_S)
     return max(doubled * random.uniform(0.5, 1.0), asked * random.uniform(1.0, 1.1))  # noqa: S311 - spreads load
-
-
-async def _wait(seconds: float, place: asyncio.Semaphore | None) -> None:
-    """Sleeps without the place; takes it back also when cancelled, since the caller will give it back."""
-    if place is None:
-        await asyncio.sleep(seconds)
-        return
-    place.release()
-    try:
-        await asyncio.sleep(seconds)
-    finally:
-        await place.acquire()

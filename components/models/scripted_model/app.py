@@ -141,11 +141,7 @@ async def _suffer(fault: Fault, turn: Turn, call: ModelCall) -> Turn:
         case "hang":
             await asyncio.Event().wait()
         case "transient":
-            if call.place is not None:
-                call.place.release()
-            await asyncio.sleep(fault.retry_after_s)
-            if call.place is not None:
-                await call.place.acquire()
+            await call.wait(fault.retry_after_s)
         case "unavailable" | "context_length":
             return Turn(error=fault.kind)
         case "broken_call":

@@ -9,6 +9,7 @@ from email.utils import format_datetime
 import aiohttp
 import pytest
 
+from components.models.base import ModelCall
 from components.models.endpoints import Endpoints
 from components.models.errors import ModelError
 from components.models.request import Limits, open_session, request
@@ -38,7 +39,7 @@ async def ask(
     *urls: str,
     limits: Limits = QUICK,
     affinity: str = "",
-    place: asyncio.Semaphore | None = None,
+    call: ModelCall | None = None,
     secrets: tuple[str, ...] = (),
     endpoints: Endpoints | None = None,
 ) -> object:
@@ -51,7 +52,7 @@ async def ask(
         body=b'{"input": "hello"}',
         limits=limits,
         affinity=affinity,
-        place=place,
+        sleep=call.wait if call else asyncio.sleep,
         secrets=secrets,
     )
     return answer
@@ -126,7 +127,7 @@ async def test_an_engine_that_refuses_gives_up_with_a_message_that_says_what_to_
         await ask(session, dead_url)
     assert raised.value.kind == "unavailable"
     assert raised.value.details == {"request": f"POST {dead_url}/responses", "tries": "4"}
-    assert "gave up after 4 tries" in raised.value.message
+    assert "no connection (Connection refused); gave up after 4 tries" in raised.value.message
     assert "check that the engine runs" in raised.value.message
 
 
@@ -198,7 +199,9 @@ async def test_a_call_that_waits_to_try_again_holds_no_place(
 
     async def call(limits: Limits) -> object:
         async with place:
-            return await ask(session, engine.url, limits=limits, place=place)
+            return await ask(
+                session, engine.url, limits=limits, call=ModelCall(rollout_id="r", call_key="m_0", place=place)
+            )
 
     waiting = asyncio.create_task(call(Limits(total_s=600.0)))
     await asyncio.sleep(0)

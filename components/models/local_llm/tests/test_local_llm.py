@@ -1,0 +1,60 @@
+"""The component with its real engine, where its venv is built, and what it says where it is not."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from components.loading import INSTALLED
+from components.models.errors import ModelError
+from components.models.local_llm.app import LocalLLM, LocalLLMConfig
+
+LIVE = Path(__file__).with_name("live.py")
+
+
+@pytest.fixture(scope="module")
+def venv_python() -> str:
+    """The Python of the component's own venv."""
+    for package in (INSTALLED / ".jetgym" / "venvs").glob("*/lib/python*/site-packages/xllamacpp"):
+        return str(package.parents[3] / "bin" / "python")
+    pytest.skip("the venv of local_llm is not built yet: `make demo` builds it")
+
+
+@pytest.mark.llm
+def test_the_engine_answers_calls_functions_and_survives_being_killed(venv_python: str) -> None:
+    done = subprocess.run([venv_python, LIVE], cwd=INSTALLED, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["text"]["output"][0]["content"][0]["text"]
+    assert found["text"]["usage"]["output_tokens"] > 0
+    assert found["text"]["model"] == "SmolLM2-135M-Instruct.Q4_1"
+    (call,) = found["call"]["output"]
+    assert (call["type"], call["name"], type(json.loads(call["arguments"])["count"])) == ("function_call", "add", int)
+    assert found["together"] == 6
+    assert found["too_long"][0] == "context_length"
+    assert found["after_kill"]["output"]
+    assert found["restarted"]
+    assert found["stopped"]
+
+
+@pytest.mark.llm
+def test_the_engine_dies_with_a_worker_that_is_killed(venv_python: str) -> None:
+    with subprocess.Popen([venv_python, LIVE, "wait"], cwd=INSTALLED, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        engine = Path("/proc", next(line for line in worker.stdout if line.strip().isdigit()).strip())
+        assert engine.exists()
+        worker.kill()
+    deadline = time.monotonic() + 60
+    while engine.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not engine.exists()
+
+
+async def test_an_engine_that_cannot_start_is_told_with_its_last_words() -> None:
+    model = LocalLLM(LocalLLMConfig(model_path=str(LIVE)))
+    with pytest.raises(ModelError, match=r"the local engine did not start: \w") as raised:
+        await model.start()
+    await model.stop()
+    assert raised.value.kind == "unavailable"
