@@ -37,7 +37,7 @@ _PLACE: Final = re.compile(r" \([^()]*:\d+\)\Z")
 """File and line at the end of an agent error's message: they move when the code is edited."""
 
 
-class Departure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Departure(msgspec.Struct, frozen=True, kw_only=True):
     """Where code and recording part."""
 
     reason: str

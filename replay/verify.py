@@ -28,7 +28,7 @@ Resolved = Mapping[str, Any]
 """A resolved config: instance name -> kind -> implementation -> content."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What re-executing one rollout showed."""
 
     rollout_id: str

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from bus import Subjects
 from components.agents.base import Agent, AgentConfig
 from components.agents.conversation import Conversation
 from components.agents.simple_agent.app import SimpleAgent, SimpleAgentConfig
@@ -19,7 +20,7 @@ from contracts.rollouts import RolloutResult, Verdict
 from contracts.tasks import Task
 from replay.facts import Facts
 from replay.trajectory import Trajectory
-from tests.unit.replay.recorder import Recorder, model_reply
+from tests.unit.replay.recorder import SUBJECTS, Recorder, model_reply
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 CALCULATOR = SimpleAgentConfig(model="policy", resources="calc_env")
@@ -94,9 +95,9 @@ def task(text: str = "What are 5 + 7 and 5 * 7?") -> dict[str, Any]:
     return {"responses_create_params": {"input": [{"role": "user", "content": text}], "tools": tools}, "answer": 12}
 
 
-def recorded_run(rollouts: int = 3) -> Recorder:
+def recorded_run(rollouts: int = 3, subjects: Subjects = SUBJECTS) -> Recorder:
     """A run of the calculator by the simple agent, its deployment included; replies come in various orders."""
-    recorder = Recorder(CALC, calculator)
+    recorder = Recorder(CALC, calculator, subjects)
     recorder.deployment({"calc": "simple_agent"}, {"calc": digest("agents", "simple_agent")})
     for index in range(rollouts):
         recorder.rollout(f"r1-{index:05d}-00", "calc", task(), index=index, order=random.Random(index))

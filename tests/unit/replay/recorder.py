@@ -31,7 +31,10 @@ SUBJECTS = Subjects("jetgym", 1)
 class Recorder:
     """A log in memory; each `rollout` appends one rollout to it."""
 
-    def __init__(self, agents: Mapping[str, tuple[type[Agent[Any]], AgentConfig]], answer: Answer) -> None:
+    def __init__(
+        self, agents: Mapping[str, tuple[type[Agent[Any]], AgentConfig]], answer: Answer, subjects: Subjects = SUBJECTS
+    ) -> None:
+        self.subjects = subjects
         self.log: list[Recorded] = []
         self._agents, self._answer = agents, answer
         self._now = START
@@ -48,8 +51,12 @@ class Recorder:
             )
             for name, (_, config) in self._agents.items()
         }
-        resolved = ResolvedDeployment(config={}, descriptions=descriptions, log={"namespace": "jetgym"})
-        self.write("deployment.resolved", SUBJECTS.deployment("resolved", "d1"), msgspec.json.encode(resolved))
+        resolved = ResolvedDeployment(
+            config={},
+            descriptions=descriptions,
+            log={"namespace": self.subjects.namespace, "partitions": self.subjects.partitions},
+        )
+        self.write("deployment.resolved", self.subjects.deployment("resolved", "d1"), msgspec.json.encode(resolved))
         for name, (agent, _) in self._agents.items():
             started = WorkerStarted(
                 worker=f"{name}-0-aaa",
@@ -63,7 +70,7 @@ class Recorder:
                 host="here",
                 pid=1,
             )
-            subject = SUBJECTS.deployment("worker", started.worker)
+            subject = self.subjects.deployment("worker", started.worker)
             self.write("deployment.worker", subject, msgspec.json.encode(started))
 
     def rollout(
@@ -86,11 +93,11 @@ class Recorder:
         )
         event = self.write(
             "rollout.requested",
-            SUBJECTS.request("agents", agent, 1, rollout_id, "run"),
+            self.subjects.request("agents", agent, 1, rollout_id, "run"),
             msgspec.json.encode(request),
             rolloutid=rollout_id,
             callkey="run",
-            replyto=SUBJECTS.ended("r1", rollout_id),
+            replyto=self.subjects.ended("r1", rollout_id),
             source="orchestrator/r1",
         )
         running = _Running(self, agent, event, request)
@@ -215,11 +222,11 @@ class _Running:
         for call in calls:
             event = self._recorder.write(
                 call.type,
-                SUBJECTS.request(call.kind, call.instance, 1, self.event.rolloutid, call.key),
+                self._recorder.subjects.request(call.kind, call.instance, 1, self.event.rolloutid, call.key),
                 call.data,
                 rolloutid=self.event.rolloutid,
                 callkey=call.key,
-                replyto=SUBJECTS.reply(self.source.rpartition("/")[2], self.event.rolloutid, call.key),
+                replyto=self._recorder.subjects.reply(self.source.rpartition("/")[2], self.event.rolloutid, call.key),
                 source=self.source,
                 causationid=call.cause,
             )

@@ -1,0 +1,197 @@
+"""Replay on the log of a real server, live and at rest."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bus import Bus, EmbeddedServer, LogConfig, Subjects
+from bus.topology import stream_info
+from components.durable import Call
+from contracts.events import CallError
+from contracts.responses import output_message
+from orchestrator.run_files import RunFiles
+from replay.bulk import Bulk
+from replay.facts import facts_of
+from replay.file_source import FileSource, export_lines
+from replay.names import find_rollout, find_run
+from replay.opening import Where, open_source
+from replay.rows import rows
+from replay.source import Source, load
+from replay.verify import Verdict
+from tests.unit.replay.examples import CALC, calculator, recorded_run, task
+from tests.unit.replay.recorder import Recorder, model_reply
+
+
+@pytest.fixture
+async def bus(server: str, config: LogConfig) -> AsyncIterator[Bus]:
+    """A log of its own on the shared server."""
+    async with await Bus.connect(server, config, name="test/replay", writer="test") as bus:
+        await bus.ensure_log()
+        yield bus
+
+
+async def publish(bus: Bus, recorder: Recorder) -> None:
+    for recorded in recorder.log:
+        await bus.publish(recorded.event)
+
+
+def there(server: str, config: LogConfig) -> Where:
+    return Where(url=server, namespace=config.namespace)
+
+
+async def verified(source: Source) -> list[Verdict]:
+    facts = await facts_of(source)
+    ids = [row.rollout_id async for row in rows(source, facts)]
+    async with Bulk(source, facts, None, []) as bulk:
+        return [verdict async for verdict in bulk.verify(ids)]
+
+
+async def test_a_log_and_its_export_give_the_same_verdicts(bus: Bus, server: str, tmp_path: Path) -> None:
+    """R3."""
+    recorder = recorded_run(3, bus.subjects)
+    await publish(bus, recorder)
+    path = tmp_path / "export.jsonl"
+    path.write_bytes(b"\n".join(export_lines(recorder.log, {})))
+    async with open_source(there(server, bus.config)) as source:
+        live = await verified(source)
+        assert [row.rollout_id async for row in rows(source, await facts_of(source))] == [
+            "r1-00000-00",
+            "r1-00001-00",
+            "r1-00002-00",
+        ]
+        assert [event.raw for event in await source.history("r1-00001-00")] == [
+            event.raw for event in recorder.log if event.event.rolloutid == "r1-00001-00"
+        ]
+    assert live == await verified(FileSource([path]))
+    assert {verdict.verdict for verdict in live} == {"same"}
+
+
+async def test_reading_and_verifying_leaves_every_stream_as_it_was(bus: Bus, server: str) -> None:
+    """R1."""
+
+    async def state() -> list[tuple[Any, Any]]:
+        streams = [bus.subjects.stream(0), bus.subjects.blob_stream]
+        found = [await stream_info(bus._connection, stream) for stream in streams]
+        return [(info.state, info.config) for info in found]
+
+    await publish(bus, recorded_run(3, bus.subjects))
+    before = await state()
+    async with open_source(there(server, bus.config)) as source:
+        await verified(source)
+        await load(source, await find_rollout(source, "last"))
+    assert await state() == before
+
+
+async def test_data_in_blobs_is_read_verified_and_exported(bus: Bus, server: str, tmp_path: Path) -> None:
+    said = "very long " * 10_000
+
+    def long(call: Call) -> bytes | CallError:
+        if call.type == "model.requested" and b"function_call_output" in call.data:
+            return model_reply(output_message(said, item_id="msg_1"))
+        return calculator(call)
+
+    recorder = Recorder(CALC, long, bus.subjects)
+    recorder.log = recorded_run(0, bus.subjects).log
+    recorder.rollout("r1-00000-00", "calc", task())
+    await publish(bus, recorder)
+    async with open_source(there(server, bus.config)) as source:
+        trajectory = await load(source, "r1-00000-00")
+        assert len(trajectory.blobs) == 3  # the reply, the request to verify, the result
+        assert trajectory.reward == 1.0
+        (live,) = await verified(source)
+        deployment = await source.deployment()
+    path = tmp_path / "export.jsonl"
+    path.write_bytes(b"\n".join(export_lines([*deployment, *trajectory.events], trajectory.blobs)))
+    assert [verdict.verdict for verdict in (live, *await verified(FileSource([path])))] == ["same", "same"]
+
+
+async def test_how_many_partitions_a_log_has_is_read_from_it(server: str, config: LogConfig) -> None:
+    spread = LogConfig(namespace=config.namespace, partitions=3)
+    subjects = Subjects(config.namespace, 3)
+    recorder = recorded_run(8, subjects)
+    async with await Bus.connect(server, spread, name="test/replay", writer="test") as bus:
+        await bus.ensure_log()
+        await publish(bus, recorder)
+    assert {subjects.partition(f"r1-{index:05d}-00") for index in range(8)} == {0, 1, 2}
+    async with open_source(there(server, config)) as source:
+        assert [verdict.verdict for verdict in await verified(source)] == ["same"] * 8
+        assert await find_rollout(source, "r1-00005") == "r1-00005-00"
+        assert await find_run(source, "last") == "r1"
+
+
+async def test_a_run_at_rest_is_read_from_its_directory_and_left_at_rest(tmp_path: Path) -> None:
+    where = await run_at_rest(tmp_path)
+    for _ in range(2):
+        async with open_source(where) as source:
+            assert [verdict.verdict for verdict in await verified(source)] == ["same"] * 2
+    server = await EmbeddedServer.start(tmp_path / "r1" / "log", LogConfig())
+    await server.stop()
+
+
+async def test_two_commands_on_one_run_at_rest_wait_for_each_other(tmp_path: Path) -> None:
+    where = await run_at_rest(tmp_path)
+
+    async def read() -> int:
+        async with open_source(where) as source:
+            return len(await source.history("r1-00000-00"))
+
+    async with asyncio.timeout(60):
+        assert set(await asyncio.gather(read(), read(), read())) == {12}
+
+
+async def test_a_live_run_is_read_from_the_server_that_it_has(
+    bus: Bus, server: str, tmp_path: Path, new_directory: Callable[[], Path]
+) -> None:
+    await publish(bus, recorded_run(2, bus.subjects))
+    folder = tmp_path / "r1"
+    (folder / "log").mkdir(parents=True)
+    (folder / "config.yaml").write_text(f"log: {{namespace: {bus.config.namespace}}}")
+    with RunFiles(folder) as files:
+        files.live({"url": server, "namespace": bus.config.namespace})
+        async with open_source(Where(results=tmp_path)) as source:
+            assert [verdict.verdict for verdict in await verified(source)] == ["same"] * 2
+    assert list((folder / "log").iterdir()) == []
+
+
+async def test_a_run_whose_log_is_elsewhere_says_where_to_look(tmp_path: Path) -> None:
+    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1" / "config.yaml").write_text("{}")
+    code, out, err = replay(tmp_path, "list", "--run", "r1")
+    assert (code, out) == (2, "")
+    assert err == "error: r1 keeps no log: it ran on a deployment elsewhere, name that with --url nats://HOST:PORT\n"
+
+
+def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    code, out, err = replay(tmp_path, "list", "--url", "nats://127.0.0.1:1")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("error: no NATS server answers at nats://127.0.0.1:1")
+
+
+async def test_a_log_that_is_not_there_is_one_line(server: str, tmp_path: Path) -> None:
+    code, out, err = await asyncio.to_thread(replay, tmp_path, "list", "--url", server, "--namespace", "nobody")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "nobody" in err
+
+
+async def run_at_rest(results: Path) -> Where:
+    """A run's directory with two rollouts in the store of its own server, which does not run."""
+    folder = results / "r1"
+    server = await EmbeddedServer.start(folder / "log", LogConfig())
+    async with await Bus.connect(server.url, LogConfig(), name="test/replay", writer="test") as bus:
+        await bus.ensure_log()
+        await publish(bus, recorded_run(2))
+    await server.stop()
+    (folder / "config.yaml").write_text("log: {namespace: jetgym}")
+    return Where(results=results)
+
+
+def replay(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    """The command as a user types it."""
+    command = [sys.executable, "-P", "-m", "replay", *arguments]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    return ran.returncode, ran.stdout, ran.stderr

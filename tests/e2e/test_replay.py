@@ -1,0 +1,137 @@
+"""Replay of a real run: `jetgym run` with real workers, then `replay` as a user types it."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).parents[1] / "golden" / "project"
+DEADLINE_S = 120.0
+
+
+def run(folder: Path, module: str, *arguments: str, code: int = 0) -> str:
+    """Runs a command to its end; returns its output, or with code 2 its errors."""
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    assert "Traceback (most recent call last)" not in ran.stderr
+    return ran.stderr if code == 2 else ran.stdout
+
+
+def replay(folder: Path, *arguments: str, code: int = 0) -> str:
+    return run(folder, "replay", *arguments, code=code)
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with one finished run of four agents, two rollouts each."""
+    folder = tmp_path_factory.mktemp("project") / "project"
+    shutil.copytree(PROJECT, folder)
+    run(folder, "orchestrator", "run", "config.yaml", "--input", "tasks.jsonl", "--repeats", "2")
+    return folder
+
+
+@pytest.fixture
+def project(recorded: Path, tmp_path: Path) -> Path:
+    """A copy of it to change."""
+    return Path(shutil.copytree(recorded, tmp_path / "project"))
+
+
+def test_a_finished_run_is_listed(recorded: Path) -> None:
+    rows = lines(replay(recorded, "list", "--json"))
+    assert sorted((row["agent"], row["outcome"]) for row in rows) == [
+        ("clumsy", "failed"),
+        ("clumsy", "failed"),
+        ("delegating", "completed"),
+        ("delegating", "completed"),
+        ("impatient", "completed"),
+        ("impatient", "completed"),
+        ("solver", "completed"),
+        ("solver", "completed"),
+    ]
+    assert {row["environment"] for row in rows if row["agent"] == "solver"} == {"counter"}
+    table = replay(recorded, "list", "--failed")
+    assert "2 rollouts, 2 failed" in table
+    (found,) = lines(replay(recorded, "list", "--runs", "--json"))
+    assert (found["state"], found["completed"], found["failed"]) == ("ended", 6, 2)
+
+
+def test_rewards_are_those_of_the_result_file(recorded: Path) -> None:
+    (folder,) = (recorded / "results").iterdir()
+    written = {line["rollout_id"]: line["reward"] for line in lines((folder / "rollouts.jsonl").read_text())}
+    listed = {row["rollout_id"]: row["reward"] for row in lines(replay(recorded, "list", "--json"))}
+    assert {rollout: reward for rollout, reward in listed.items() if reward is not None} == written
+
+
+def test_a_rollout_is_shown_to_its_end(recorded: Path) -> None:
+    (rollout, *_) = [row["rollout_id"] for row in lines(replay(recorded, "list", "--agent", "delegating", "--json"))]
+    story = replay(recorded, "show", rollout)
+    assert story.startswith(rollout)
+    assert "completed  reward 1" in story.splitlines()[-1]
+    document = json.loads(replay(recorded, "show", rollout, "--json"))
+    assert document["agent_workers"][0]["implementation"] == "delegating"
+    assert any(call["key"].startswith("m_0--") for call in document["calls"])
+
+
+def test_todays_code_does_what_the_run_did(recorded: Path) -> None:
+    verdicts = lines(replay(recorded, "verify", "--run", "last", "--json"))
+    assert [(verdict["verdict"], verdict["code"]) for verdict in verdicts] == [("same", "same")] * 8
+    assert replay(recorded, "verify", "--run", "last") == "8 rollouts: 8 same\n"
+
+
+def test_changed_code_departs_at_the_line_that_changed(project: Path) -> None:
+    app = project / "components" / "agents" / "clumsy" / "app.py"
+    app.write_text(app.read_text().replace("self.model.responses(request)", "self.model.responses(self.hot(request))"))
+    app.write_text(app.read_text() + HOT)
+    ids = [row["rollout_id"] for row in lines(replay(project, "list", "--agent", "clumsy", "--json"))]
+    said = replay(project, "verify", ids[0], code=1)
+    line = next(n for n, text in enumerate(app.read_text().splitlines(), start=1) if "self.hot(request)" in text)
+    assert f"components/agents/clumsy/app.py:{line}\n" in said
+    assert "data.temperature" in said
+    assert "The source of clumsy has changed since it was recorded." in said
+    assert "8 rollouts: 6 same, 2 depart" in replay(project, "verify", "--run", "last", code=1)
+
+
+HOT = """
+    def hot(self, request: ResponseCreateParams) -> ResponseCreateParams:
+        return request.model_copy(update={"temperature": 2.0})
+"""
+
+
+def test_code_that_is_gone_could_not_run(project: Path) -> None:
+    shutil.rmtree(project / "components" / "agents" / "clumsy")
+    rollout = lines(replay(project, "list", "--agent", "clumsy", "--json"))[0]["rollout_id"]
+    command = [sys.executable, "-P", "-m", "replay", "verify", rollout, "--json"]
+    ran = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    (verdict,) = lines(ran.stdout)
+    assert (ran.returncode, verdict["verdict"], verdict["code"]) == (2, "could not run", "unknown")
+    assert verdict["reason"].startswith("the code of agent 'clumsy' is not here")
+
+
+def test_verify_leaves_the_store_as_it_was(project: Path) -> None:
+    """R1: what the server keeps of the stream's messages is byte for byte the same."""
+    (run_folder,) = (project / "results").iterdir()
+
+    def messages() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in (run_folder / "log" / "store").rglob("*.blk")}
+
+    before = messages()
+    replay(project, "verify", "--run", "last")
+    assert before
+    assert messages() == before
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(recorded: Path) -> None:
+    command = f"{sys.executable} -P -m replay list --json | true"
+    ran = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, check=False, cwd=recorded, timeout=DEADLINE_S
+    )
+    assert ran.stderr == ""

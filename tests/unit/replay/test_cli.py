@@ -1,0 +1,216 @@
+"""The commands as a user types them, on files; the logs of servers are in tests/bus and tests/e2e."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from replay.cli import COMMANDS, main
+from replay.file_source import export_lines
+from tests.unit.replay.examples import recorded_run, task
+from tests.unit.replay.recorder import Recorder
+
+Ran = tuple[int, str, str]
+
+
+@pytest.fixture
+def replay(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> "Replay":
+    """Runs `replay` with arguments, in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return Replay(monkeypatch, capfd)
+
+
+class Replay:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capfd = monkeypatch, capfd
+
+    def __call__(self, *arguments: str | Path) -> Ran:
+        """Exit code, standard output, standard error."""
+        self._monkeypatch.setattr(sys, "argv", ["replay", *map(str, arguments)])
+        self._monkeypatch.setenv("COLUMNS", "80")
+        with pytest.raises(SystemExit) as ended:
+            main()
+        code = ended.value.code
+        assert isinstance(code, int | None)
+        return (code or 0, *self._capfd.readouterr())
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A run of three rollouts."""
+    return write(tmp_path / "log.jsonl", recorded_run(3))
+
+
+def write(path: Path, recorder: Recorder) -> Path:
+    path.write_bytes(b"".join(line + b"\n" for line in export_lines(recorder.log, {})))
+    return path
+
+
+def tamper(log: Path, *rollouts: str) -> None:
+    """Makes a tool's recorded answer another one than the agent went on with."""
+    lines = log.read_bytes().splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        if b"tool.replied" in line and any(rollout.encode() in line for rollout in rollouts):
+            lines[number] = line.replace(b'"output":"12"', b'"output":"13"')
+    log.write_bytes(b"".join(lines))
+
+
+def test_list_prints_a_table_that_fits_the_terminal(replay: Replay, log: Path) -> None:
+    code, out, err = replay("list", "--file", log)
+    lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert lines[0].split()[:3] == ["rollout", "agent", "reward"]
+    assert [line.split()[0] for line in lines[1:4]] == ["r1-00000-00", "r1-00001-00", "r1-00002-00"]
+    assert lines[4] == "3 rollouts, mean reward 1"
+    assert max(map(len, lines)) <= 80
+
+
+def test_list_counts_what_it_does_not_show(replay: Replay, log: Path) -> None:
+    _, out, _ = replay("list", "--file", log, "--limit", "1")
+    assert "3 rollouts, mean reward 1" in out
+    assert "2 are not" in out
+
+
+def test_list_as_json_is_one_object_a_line(replay: Replay, log: Path) -> None:
+    code, out, _ = replay("list", "--file", log, "--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [row["rollout_id"] for row in found] == ["r1-00000-00", "r1-00001-00", "r1-00002-00"]
+    assert (found[0]["reward"], found[0]["turns"], found[0]["environment"]) == (1.0, 2, "calc_env")
+
+
+def test_list_of_runs_in_a_file(replay: Replay, log: Path) -> None:
+    _, out, _ = replay("list", "--runs", "--file", log, "--json")
+    assert json.loads(out)["completed"] == 3
+
+
+def test_list_filters(replay: Replay, log: Path) -> None:
+    assert replay("list", "--file", log, "--failed")[1] == "no rollouts\n"
+    assert replay("list", "--file", log, "--agent", "calc", "--reward-above", "0.5", "--json")[1].count("\n") == 3
+    assert replay("list", "--file", log, "--run", "r1", "--json")[1].count("\n") == 3
+
+
+def test_show_tells_the_story_without_colours_where_there_is_no_terminal(replay: Replay, log: Path) -> None:
+    code, out, err = replay("show", "last", "--file", log)
+    assert (code, err) == (0, "")
+    assert out.startswith("r1-00002-00")
+    assert "┌ 2 in parallel" in out
+    assert "\x1b" not in out
+
+
+def test_show_raw_prints_the_stored_bytes(replay: Replay, log: Path) -> None:
+    _, out, _ = replay("show", "last", "--file", log, "--raw")
+    assert out == "".join(line for line in log.read_text().splitlines(keepends=True) if "r1-00002-00" in line)
+
+
+def test_show_as_json_is_one_document(replay: Replay, log: Path) -> None:
+    _, out, _ = replay("show", "last", "--file", log, "--json")
+    found = json.loads(out)
+    assert (found["rollout_id"], found["reward"]) == ("r1-00002-00", 1.0)
+    assert {call["key"] for call in found["calls"]} == {"m_0", "m1_0", "m2_0", "m_1", "m_2"}
+    assert [call["parallel"] for call in found["calls"]] == [1, 2, 2, 1, 1]
+    assert found["calls"][0]["request"]["input"][0]["role"] == "user"
+
+
+def test_verify_of_one_that_is_the_same_ends_with_0(replay: Replay, log: Path) -> None:
+    """R7."""
+    code, out, _ = replay("verify", "last", "--file", log)
+    assert (code, out) == (0, "r1-00002-00 same  5 calls, completed with reward 1\n")
+
+
+def test_verify_of_one_that_differs_ends_with_1_and_says_where(replay: Replay, log: Path) -> None:
+    """R7."""
+    tamper(log, "r1-00001-00")
+    code, out, _ = replay("verify", "r1-00001-00", "--file", log)
+    assert code == 1
+    assert out.startswith("r1-00001-00 differs\n  departs at call m_1, event ")
+    assert re.search(r"at +\S*simple_agent/app\.py:\d+\n", out)
+    assert re.search(r'recorded +"12"\n +now +"13"\n', out)
+    assert "The source of simple_agent is the same" in out
+
+
+def test_verify_of_one_that_could_not_run_ends_with_2(replay: Replay, log: Path) -> None:
+    """R7."""
+    log.write_bytes(b"\n".join(line for line in log.read_bytes().splitlines() if b"deployment" not in line))
+    code, out, _ = replay("verify", "last", "--file", log)
+    assert code == 2
+    assert out.startswith("r1-00002-00 could not run\n  the log does not say how the agent 'calc' was configured")
+
+
+def test_verify_takes_a_config_in_place_of_a_recorded_one(replay: Replay, log: Path, tmp_path: Path) -> None:
+    log.write_bytes(b"\n".join(line for line in log.read_bytes().splitlines() if b"deployment" not in line))
+    config = tmp_path / "resolved.yaml"
+    config.write_text("calc: {agents: {simple_agent: {model: policy, resources: calc_env}}}")
+    assert replay("verify", "last", "--file", log, "--config", config)[0] == 0
+
+
+def test_verify_of_all_sums_up_by_the_place_of_departure(replay: Replay, log: Path) -> None:
+    tamper(log, "r1-00000-00", "r1-00001-00")
+    code, out, err = replay("verify", "--file", log)
+    assert (code, err) == (1, "")
+    lines = out.splitlines()
+    assert lines[0] == "3 rollouts: 1 same, 2 depart"
+    assert lines[1].split()[0] == "2"
+    assert "r1-00000-00, r1-00001-00" in out
+
+
+def test_verify_as_json_is_one_verdict_a_line(replay: Replay, log: Path) -> None:
+    code, out, _ = replay("verify", "--file", log, "--json")
+    assert code == 0
+    assert [json.loads(line)["verdict"] for line in out.splitlines()] == ["same"] * 3
+
+
+def test_verify_never_writes_to_what_it_reads(replay: Replay, log: Path, tmp_path: Path) -> None:
+    """R1, on files."""
+    tamper(log, "r1-00001-00")
+    before = log.read_bytes()
+    replay("verify", "--file", log)
+    assert log.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [log]
+
+
+def test_verify_of_a_rollout_in_flight_goes_as_far_as_it_is(replay: Replay, tmp_path: Path) -> None:
+    recorder = recorded_run(0)
+    recorder.rollout("r1-00000-00", "calc", task(), stop_after=2)
+    code, out, _ = replay("verify", "last", "--file", write(tmp_path / "x.jsonl", recorder))
+    assert (code, out) == (0, "r1-00000-00 same  3 calls, in flight\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["list"], "there is no run in results/: start one with `jetgym run`, or name a log with --url or a file with"),
+        (["show", "r1", "--file", "LOG"], "'r1' begins 3 rollouts: r1-00000-00, r1-00001-00, r1-00002-00"),
+        (["show", "x", "--file", "LOG"], "there is no rollout 'x'; there are: r1-00000-00, r1-00001-00, r1-00002-00"),
+        (["show", "x", "--file", "nothing.jsonl"], "nothing.jsonl cannot be read: No such file or directory"),
+        (["show", "x", "--run", "no/run"], "no/run is no run's directory: it holds neither a log nor a config.yaml"),
+        (["list", "--run", "r9", "--file", "LOG"], "there is no run 'r9'; there are: r1"),
+        (["verify", "--json"], "name rollouts, or a run with --run (`--run last` is the newest)"),
+        (["verify", "last", "--file", "LOG", "--config", "x.yaml"], "x.yaml cannot be read: No such file"),
+        (["show", "x", "--file", "LOG", "--raw", "--json"], "give either --raw or --json"),
+        (["list", "--file", "LOG", "--url", "nats://127.0.0.1:1"], "give either --url or --file"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line_and_code_2(
+    replay: Replay, log: Path, arguments: list[str], error: str
+) -> None:
+    code, out, err = replay(*(str(log) if argument == "LOG" else argument for argument in arguments))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {error}")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_shows_how_it_is_typed(replay: Replay, command: str) -> None:
+    code, out, _ = replay(command, "--help")
+    assert code == 0
+    assert out.count(f" replay {command} ") >= 4
+    assert "--json" in out
+
+
+def test_the_help_names_all_commands(replay: Replay) -> None:
+    _, out, _ = replay("--help")
+    for command in COMMANDS:
+        assert f"replay {command}" in out

@@ -1,0 +1,118 @@
+import fcntl
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from replay.errors import AmbiguousName, NoSource, UnknownName
+from replay.opening import Where, choose
+from replay.places import find_place, live_url, log_of, place, places, read_config
+from replay.runs import local_runs
+
+
+def make_run(results: Path, name: str, run_id: str, age: int) -> Path:
+    folder = results / name
+    (folder / "log").mkdir(parents=True)
+    inputs = folder / "materialized_inputs.jsonl"
+    inputs.write_text(json.dumps({"responses_create_params": {}, "rollout_id": f"{run_id}-00000-00"}) + "\n")
+    os.utime(inputs, (1_700_000_000 - age,) * 2)
+    return folder
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Three runs; the second was given a name of the user's own."""
+    results = tmp_path / "results"
+    make_run(results, "r1129-1000-aaaa", "r1129-1000-aaaa", age=300)
+    make_run(results, "first", "r1129-1100-bbbb", age=200)
+    make_run(results, "r1129-1200-cccc", "r1129-1200-cccc", age=100)
+    (results / "unrelated").mkdir()
+    return results
+
+
+def test_runs_are_found_newest_first_by_when_their_inputs_were_written(results: Path) -> None:
+    assert [run.run_id for run in places(results)] == ["r1129-1200-cccc", "r1129-1100-bbbb", "r1129-1000-aaaa"]
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        (None, "r1129-1200-cccc"),
+        ("last", "r1129-1200-cccc"),
+        ("r1129-1000-aaaa", "r1129-1000-aaaa"),
+        ("r1129-10", "r1129-1000-aaaa"),
+        ("r1129-1100-bbbb", "first"),
+        ("first", "first"),
+    ],
+)
+def test_a_run_is_named_by_its_id_its_beginning_its_folder_or_last(
+    results: Path, name: str | None, folder: str
+) -> None:
+    assert find_place(results, name).path == results / folder
+
+
+def test_a_run_elsewhere_is_named_by_its_directory(results: Path, tmp_path: Path) -> None:
+    elsewhere = make_run(tmp_path, "elsewhere", "r1129-0900-dddd", age=0)
+    assert find_place(results, str(elsewhere)).run_id == "r1129-0900-dddd"
+
+
+def test_a_name_that_means_no_run_or_several_names_the_candidates(results: Path) -> None:
+    with pytest.raises(AmbiguousName, match=r"'r1129' begins 3 runs: r1129-1200-cccc, "):
+        find_place(results, "r1129")
+    with pytest.raises(UnknownName, match=r"there is no run 'nope'; there are: "):
+        find_place(results, "nope")
+    with pytest.raises(NoSource, match=r"no/such is no run's directory"):
+        find_place(results, "no/such")
+
+
+def test_without_any_run_the_error_says_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(NoSource, match=r"there is no run in .*: start one with `jetgym run`"):
+        find_place(tmp_path / "results", None)
+
+
+def test_a_rollouts_id_names_its_run_where_none_is_named(results: Path) -> None:
+    where = Where(results=results)
+    assert choose(where, "r1129-1000-aaaa-00003-01").run_id == "r1129-1000-aaaa"
+    assert choose(where, "r1129-1100-bbbb-00003").path.name == "first"
+    assert choose(where, "last").run_id == "r1129-1200-cccc"
+    assert choose(where, "something else").run_id == "r1129-1200-cccc"
+    assert choose(Where(results=results, run="first"), "r1129-1000-aaaa-00003-01").path.name == "first"
+
+
+def test_a_run_is_live_only_while_its_process_holds_its_directory(results: Path) -> None:
+    run = find_place(results, "first")
+    assert live_url(run) is None
+    with (run.path / "deployment.json").open("w") as file:
+        file.write('{"url": "nats://127.0.0.1:4222"}')
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert live_url(run) == "nats://127.0.0.1:4222"
+        assert [row.state for row in local_runs(results)] == ["stopped", "live", "stopped"]
+    assert live_url(run) is None
+
+
+def test_what_an_ended_run_came_to_is_read_from_its_metrics(results: Path) -> None:
+    metrics = {"run": {"completed": 7, "failed": 1, "reward": {"mean": 0.25}, "wall_s": 12.5}, "agents": {}}
+    (results / "first" / "metrics.json").write_text(json.dumps(metrics))
+    row = local_runs(results)[1]
+    assert (row.state, row.completed, row.failed, row.mean_reward, row.wall_s) == ("ended", 7, 1, 0.25, 12.5)
+
+
+def test_how_the_log_was_made_is_read_from_the_runs_config(results: Path) -> None:
+    assert log_of({"log": {"namespace": "other", "partitions": 4}}, results).partitions == 4
+    assert log_of({}, results).namespace == "jetgym"
+    with pytest.raises(NoSource, match=r"its `log` section is wrong"):
+        log_of({"log": {"partition": 4}}, results)
+
+
+@pytest.mark.parametrize("text", ["a: [", "- a list", "\x00"])
+def test_a_config_that_is_none_is_told_by_its_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(NoSource, match=r"config\.yaml"):
+        read_config(path)
+
+
+def test_a_folder_without_a_trace_of_a_run_is_none(tmp_path: Path) -> None:
+    assert place(tmp_path) is None
