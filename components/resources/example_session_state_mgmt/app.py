@@ -35,7 +35,7 @@ class CounterResources(Resources):
             count: The number to add.
         """
         session.value += count
-        return f"Added {count}."
+        return "ok"
 
     @tool
     async def get_counter_value(self, session: Counter) -> str:
