@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.changes import replace_config
 from orchestrator.collect import collect, rollout_id_of
 from orchestrator.commands.common import OptionalConfigs, Steps, Url, console, resolve, run_async
 from orchestrator.config import Config
@@ -22,7 +23,7 @@ from orchestrator.launch import Deployment, new_id
 from orchestrator.progress import CollectProgress
 from orchestrator.report import RunReport
 from orchestrator.results import Outcome
-from orchestrator.run_files import CONFIG, MATERIALIZED, RunFiles
+from orchestrator.run_files import MATERIALIZED, RunFiles
 from orchestrator.tasks import MaterializedTask, check_inputs, materialize, run_id_of, write_inputs
 
 
@@ -109,7 +110,8 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
             )
         if not resume:
             write_inputs(folder / MATERIALIZED, inputs.tasks, id_of)
-            (folder / CONFIG).write_text(config.to_yaml(deployment.descriptions))
+        for change in replace_config(folder, config.to_yaml(deployment.descriptions)):
+            console.print(f"the config has changed since the run began: {change}", markup=False, soft_wrap=True)
         await deployment.record_run(run_id, folder / MATERIALIZED, inputs)
         report.pause()
         results = RunReport(run_id, deployment.descriptions)
