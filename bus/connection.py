@@ -54,13 +54,15 @@ class Message(msgspec.Struct):
 
 
 class Connection:
-    """A live connection. `listeners` are told of a loss and of the return."""
+    """A live connection; `on_reconnect` and `on_lost_for_good` are called when it came back, or never will."""
 
     def __init__(self, wire: Wire, url: str) -> None:
         self.wire = wire
         self.url = redacted(url)
         self.up = True
         self.closed = False
+        self.lost: Unreachable | None = None
+        """Set when the server ended the connection for good."""
         self.on_reconnect: list[Callable[[], None]] = []
         self.on_lost_for_good: list[Callable[[BusError], None]] = []
         self._asking: dict[bytes, tuple[Handler, asyncio.Future[None]]] = {}
@@ -81,8 +83,13 @@ class Connection:
     async def inbox(self, handler: Handler) -> bytes:
         """Subscribes `handler` to a fresh prefix; returns it with its dot, to be followed by one token."""
         prefix = self.wire.new_inbox() + "."
-        await self.wire.handle(prefix + "*", handler)
+        await self.subscribe(prefix + "*", handler)
         return prefix.encode()
+
+    async def subscribe(self, subject: str, handler: Handler) -> int:
+        """Subscribes `handler`; returns the ID for `wire.unhandle`."""
+        self._check_open()
+        return await self.wire.handle(subject, handler)
 
     def send(self, subject: bytes, reply: bytes, payload: bytes) -> None:
         """Sends one message without waiting for anything."""
@@ -95,8 +102,7 @@ class Connection:
 
         Raises `Unreachable` if that takes longer than `timeout_s`, or at once when the connection breaks.
         """
-        if self.closed:
-            raise BusClosed("the bus is closed")
+        self._check_open()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_message(_subject: bytes, _reply: bytes, data: bytes, headers: bytes | None) -> None:
@@ -145,6 +151,12 @@ class Connection:
                     raise
             await asyncio.sleep(_PAUSE_S)
 
+    def _check_open(self) -> None:
+        if self.closed:
+            raise BusClosed("the bus is closed")
+        if self.lost is not None:
+            raise self.lost
+
     async def _start(self) -> None:
         self._inbox = await self.inbox(self._route)
 
@@ -171,10 +183,10 @@ class Connection:
         self.up = False
         if not self.closed:
             reason = self.wire.last_error
-            error = Unreachable(f"the server at {self.url} ended the connection: {reason}")
+            self.lost = Unreachable(f"the server at {self.url} ended the connection: {reason}")
             _log.error("connection_lost", url=self.url, reason=str(reason))
             for listener in list(self.on_lost_for_good):
-                listener(error)
+                listener(self.lost)
 
 
 async def connect(url: str, *, name: str) -> Connection:

@@ -103,7 +103,7 @@ class OrderedReader:
 
     async def _keep(self) -> None:
         pause = _PAUSE_S
-        while True:
+        while self._connection.lost is None:
             try:
                 async with asyncio.timeout(_HEARTBEAT_S):
                     await self._broken.wait()
@@ -130,8 +130,9 @@ class OrderedReader:
         generation = self._generation
         self._count = 0
         self._flow_reply = b""
-        last = (await stream_info(self._connection, self._stream)).state.last_seq
-        if last + 1 < self.next:
+        info = await stream_info(self._connection, self._stream)
+        last = info.state.last_seq
+        if last + 1 < self.next and info.config.get("num_replicas") == 1:  # else a replica that only lags
             # The server came back with less than it had shown: a power cut between two syncs.
             _log.error("log_truncated", stream=self._stream, had=self.next - 1, has=last)
             self.next = last + 1
@@ -142,7 +143,7 @@ class OrderedReader:
             if generation == self._generation:
                 self._on_any(subject, reply, data, headers)
 
-        self._sid = await self._connection.wire.handle(inbox, on_any)
+        self._sid = await self._connection.subscribe(inbox, on_any)
         body = {
             "stream_name": self._stream,
             "config": {

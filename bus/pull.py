@@ -105,7 +105,7 @@ class Puller:
         await self._prepare(after_loss=False)
         inbox = self._connection.wire.new_inbox() + "."
         self._inbox = inbox.encode()
-        self._sid = await self._connection.wire.handle(inbox + "*", self._on_any)
+        self._sid = await self._connection.subscribe(inbox + "*", self._on_any)
         self._connection.on_reconnect.append(self._restart)
         self._timer = self._loop.call_later(_HEARTBEAT_S, self._check)
         self._start_over()

@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from bus import BusError, EmbeddedServer, LogConfig
 from contracts.events import Recorded
@@ -147,6 +149,37 @@ async def test_what_a_worker_holds_when_the_server_crashes_does_not_come_to_it_t
                 info = await bus._connection.api(f"CONSUMER.INFO.{stream}.models-policy-0", None, dict[str, Any])
                 left = info["num_ack_pending"] + info["num_pending"]
         waiting.cancel()
+    finally:
+        await bus.close(0.1)
+        await server.stop()
+
+
+async def test_a_server_that_comes_back_with_less_than_it_had_shown_is_told_and_heard_again(
+    new_directory: Callable[[], Path], open_bus: Open
+) -> None:
+    """What a power cut does between two syncs: the store is put back to an older state."""
+    directory = new_directory()
+    store, older = directory / "store", directory / "older"
+    server = await EmbeddedServer.start(directory, LogConfig())
+    try:
+        bus = await open_bus(server.url)
+        heard: list[str] = []
+        await bus.replies("caller", lambda recorded: heard.append(recorded.event.rolloutid))
+        await bus.publish(reply(bus, "kept"))
+        await server.stop()
+        await asyncio.to_thread(shutil.copytree, store, older)
+        server = await EmbeddedServer.start(directory, LogConfig(), port=server.port)
+        for number in range(3):
+            await bus.publish(reply(bus, f"lost{number}"))
+        await until(lambda: len(heard) == 4)
+        await server.stop()
+        await asyncio.to_thread(shutil.rmtree, store)
+        await asyncio.to_thread(older.rename, store)
+        with capture_logs() as logs:
+            server = await EmbeddedServer.start(directory, LogConfig(), port=server.port)
+            await until(lambda: any(entry["event"] == "log_truncated" for entry in logs))
+        await bus.publish(reply(bus, "after"))
+        await until(lambda: heard[-1] == "after")
     finally:
         await bus.close(0.1)
         await server.stop()
