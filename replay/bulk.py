@@ -4,6 +4,7 @@ Called by `replay verify`. It holds one trajectory at a time and one entry for e
 number of rollouts.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
@@ -47,6 +48,7 @@ class Bulk:
     async def verify(self, rollout_ids: Iterable[str]) -> AsyncIterator[Verdict]:
         """The verdicts, one after the other; what cannot be run is one too."""
         for rollout_id in rollout_ids:
+            await asyncio.sleep(0)  # here Ctrl-C is heard, also where nothing else waits
             try:
                 trajectory = await load(self._source, rollout_id)
                 python = self._python(trajectory)

@@ -17,7 +17,7 @@ from bus.errors import StoreInUse
 from replay.errors import NoSource
 from replay.file_source import FileSource
 from replay.log_source import open_log
-from replay.names import LAST
+from replay.names import LAST, one_of
 from replay.places import Place, config_of, find_place, live_url, log_of, places
 from replay.source import Source
 
@@ -56,15 +56,17 @@ async def open_source(where: Where, rollout: str | None = None) -> AsyncIterator
 
 
 def choose(where: Where, rollout: str | None) -> Place:
-    """The run's directory that is meant; where no run is named, the one whose ID begins the rollout's, else the newest.
+    """The run's directory that is meant: by the run's name, else by the rollout's ID, else the newest.
 
     Raises `ReplayError`.
     """
-    if where.run is None and rollout not in (None, LAST):
-        assert rollout is not None
-        of_rollout = [run for run in places(where.results) if rollout.startswith(f"{run.run_id}-")]
-        if of_rollout:
-            return of_rollout[0]
+    if where.run is None and rollout is not None and rollout != LAST:
+        runs = {run.run_id: run for run in places(where.results)}
+        begun = [run_id for run_id in runs if rollout.startswith(f"{run_id}-")]
+        if begun:
+            return runs[max(begun, key=len)]
+        if any(run_id.startswith(rollout) for run_id in runs):
+            return runs[one_of(list(runs), rollout, "run")]
     return find_place(where.results, where.run)
 
 

@@ -50,8 +50,11 @@ def where(run: str | None, url: str | None, namespace: str, files: list[Path] | 
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a command's coroutine; Ctrl-C cancels it and what it has started is stopped."""
-    return asyncio.run(work)
+    """Runs a command's coroutine. Ctrl-C cancels it, what it has started is stopped, and the command ends with 130."""
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
 
 
 def write_json(value: object) -> None:

@@ -75,9 +75,15 @@ def test_a_rollouts_id_names_its_run_where_none_is_named(results: Path) -> None:
     where = Where(results=results)
     assert choose(where, "r1129-1000-aaaa-00003-01").run_id == "r1129-1000-aaaa"
     assert choose(where, "r1129-1100-bbbb-00003").path.name == "first"
+    assert choose(where, "r1129-10").run_id == "r1129-1000-aaaa"
     assert choose(where, "last").run_id == "r1129-1200-cccc"
     assert choose(where, "something else").run_id == "r1129-1200-cccc"
     assert choose(Where(results=results, run="first"), "r1129-1000-aaaa-00003-01").path.name == "first"
+
+
+def test_the_beginning_of_a_rollouts_id_that_begins_several_runs_is_refused(results: Path) -> None:
+    with pytest.raises(AmbiguousName, match=r"'r1129' begins 3 runs"):
+        choose(Where(results=results), "r1129")
 
 
 def test_a_run_is_live_only_while_its_process_holds_its_directory(results: Path) -> None:
