@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 _OWN_SHARE = 0.95
 """Of a call's deadline: the engine's error, which says what happened, comes before the worker's, which cannot."""
+_UNKNOWN_KEY = "401"
+"""403 is no obstacle: a key may be good for inference alone."""
 
 
 def _base_url(value: str) -> str:
@@ -105,7 +107,7 @@ class Engine:
             try:
                 await self._request("GET", "/models", bytes, endpoints=Endpoints((url,)), limits=limits)
             except ModelError as error:
-                if "status" not in error.details or error.details["status"] in {"401", "403"}:
+                if error.details.get("status", _UNKNOWN_KEY) == _UNKNOWN_KEY:
                     raise
 
     async def stop(self) -> None:

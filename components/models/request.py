@@ -25,6 +25,8 @@ LONGEST_RETRY_AFTER_S: Final = 120.0
 """More than this is not waited, whatever an engine asks for."""
 _KEEPALIVE_S: Final = 60.0
 _DNS_CACHE_S: Final = 300
+_SHORTEST_S: Final = 0.001
+"""aiohttp takes 0 and less for no limit, and a wait for a place may have used up the rest."""
 _log = structlog.get_logger()
 
 
@@ -96,7 +98,7 @@ async def request(
     for tries in count(1):
         url = endpoints.pick(affinity, answered_badly)
         named = f"{method} {without_credentials(url + path)}"
-        left = began + limits.total_s - loop.time()
+        left = max(_SHORTEST_S, began + limits.total_s - loop.time())
         timeout = aiohttp.ClientTimeout(
             total=left, connect=limits.connect_s, sock_connect=limits.connect_s, sock_read=limits.read_s
         )
