@@ -8,8 +8,7 @@ from rich.text import Text
 
 from replay.bulk import Summary
 from replay.engine import Departure
-from replay.listing import counted
-from replay.page import Page, safe
+from replay.page import Page, counted, safe
 from replay.story import number
 from replay.verify import Verdict
 
@@ -26,7 +25,7 @@ def draw_verdict(verdict: Verdict, console: Console) -> None:
     told = Text.assemble((verdict.rollout_id, "bold"), " ", (verdict.verdict, style))
     if verdict.verdict == "same":
         changed = "; the source has changed since" if verdict.code == "changed" else ""
-        told.append(f"  {verdict.calls} calls, {ended}{changed}", style="dim")
+        told.append(f"  {counted(verdict.calls, 'call')}, {ended}{changed}", style="dim")
     page.write(told)
     if verdict.reason:
         page.write(Text(safe(verdict.reason)), first=_INDENT, rest=_INDENT)
@@ -40,7 +39,7 @@ def draw_summary(summary: Summary, console: Console) -> None:
     page = Page(console)
     counts = summary.counts
     total = sum(counts.values())
-    told = Text.assemble((f"{counted(total)}: ", "bold"), (f"{counts['same']:,} same", "bold green"))
+    told = Text.assemble((f"{counted(total, 'rollout')}: ", "bold"), (f"{counts['same']:,} same", "bold green"))
     if counts["differs"]:
         told.append(", ").append(f"{counts['differs']:,} depart", style="bold red")
     if counts["could not run"]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from contracts.rollouts import RolloutResult, RolloutStats
 from replay.facts import Facts
-from replay.page import Page, safe
+from replay.page import Page, counted, safe
 from replay.story import number, reward_text, seconds
 from replay.trajectory import Trajectory
 
@@ -61,7 +61,7 @@ def _lines(trajectory: Trajectory, facts: Facts) -> list[tuple[str, str]]:
     if stats is not None and stats.models:
         lines.append(("model", ", ".join(stats.models)))
     if outcome is None:
-        lines.append(("outcome", f"in flight, {len(trajectory.calls)} calls so far"))
+        lines.append(("outcome", f"in flight, {counted(len(trajectory.calls), 'call')} so far"))
     elif isinstance(outcome, RolloutResult):
         components = outcome.extra.get("reward_components")
         parts = msgspec.json.decode(components) if components is not None else None
@@ -86,7 +86,7 @@ def _lines(trajectory: Trajectory, facts: Facts) -> list[tuple[str, str]]:
 def _counts(stats: RolloutStats) -> list[tuple[str, str]]:
     usage = stats.usage
     return [
-        ("turns", f"{stats.turns} model calls, {stats.tool_calls} tool calls"),
+        ("turns", f"{counted(stats.turns, 'model call')}, {counted(stats.tool_calls, 'tool call')}"),
         ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out, {usage.total_tokens:,} together"),
     ]
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from replay.page import safe
+from replay.page import counted, safe
 from replay.rows import Row
 from replay.runs import RunRow
 from replay.story import number, seconds
@@ -43,12 +43,12 @@ def _tokens(row: Row) -> str:
 
 COLUMNS: Final = (
     Column("rollout", lambda row: row.rollout_id),
-    Column("agent", lambda row: row.agent, need=3),
+    Column("agent", lambda row: row.agent, need=1),
     Column("environment", lambda row: row.environment, need=6),
     Column("reward", lambda row: "" if row.reward is None else number(row.reward), right=True),
     Column("outcome", lambda row: f"{row.outcome}: {row.error}" if row.error else row.outcome),
-    Column("turns", lambda row: _count(row.turns), right=True, need=1),
-    Column("tools", lambda row: _count(row.tool_calls), right=True, need=2),
+    Column("turns", lambda row: _count(row.turns), right=True, need=2),
+    Column("tools", lambda row: _count(row.tool_calls), right=True, need=3),
     Column("tokens", _tokens, right=True, need=4),
     Column("time", lambda row: "" if row.duration_s is None else seconds(row.duration_s), right=True),
     Column("started", lambda row: f"{row.started:%m-%d %H:%M:%S}", need=5),
@@ -100,7 +100,7 @@ class RowTable:
         if not self._seen:
             self._console.print("no rollouts")
             return
-        told = [counted(self._seen)]
+        told = [counted(self._seen, "rollout")]
         if self._scored:
             told.append(f"mean reward {number(self._rewards / self._scored)}")
         if self._failed:
@@ -133,11 +133,6 @@ class RowTable:
 
     def _put(self, line: Text) -> None:
         self._console.print(line, no_wrap=True, overflow="ignore", crop=False, highlight=False)
-
-
-def counted(count: int) -> str:
-    """`1 rollout`, `2,000 rollouts`."""
-    return "1 rollout" if count == 1 else f"{count:,} rollouts"
 
 
 def layout(rows: Sequence[Row], width: int) -> list[tuple[Column, int]]:

@@ -28,6 +28,11 @@ def cut(text: str, *, lines: int, characters: int, end: bool = False) -> tuple[s
     return kept, len(text) - len(kept)
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 rollout`, `2,000 rollouts`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 class Page:
     """Writes lines under a margin."""
 
