@@ -3,8 +3,10 @@
 Used by authors of agents inside `responses`. Pure.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
+from contracts.base import ApiModel
 from contracts.responses import (
     FunctionCall,
     FunctionCallOutput,
@@ -56,14 +58,22 @@ class Conversation:
     def response(self, incomplete: str | None = None) -> Response:
         """The last reply, with all new items as its output and the usage of all turns.
 
-        `incomplete` is the reason for which the loop was ended before the model ended it.
+        It is a whole Responses object: the tools and how they could be called stand in it, though models need not
+        repeat them turn by turn. `incomplete` is the reason for which the loop was ended before the model ended it.
         """
+        asked, last = self._start, self._replies[-1]
         update: dict[str, object] = {"output": self.items}
+        if last.tools is None:
+            update["tools"] = asked.tools or []
+        if last.tool_choice is None:
+            update["tool_choice"] = "auto" if asked.tool_choice is None else asked.tool_choice
+        if last.parallel_tool_calls is None:
+            update["parallel_tool_calls"] = True if asked.parallel_tool_calls is None else asked.parallel_tool_calls
         if (usage := _total([reply.usage for reply in self._replies])) is not None:
             update["usage"] = usage
         if incomplete is not None:
             update |= {"status": "incomplete", "incomplete_details": IncompleteDetails(reason=incomplete)}
-        return self._replies[-1].model_copy(update=update)
+        return last.model_copy(update=update)
 
 
 def only_reasoning(reply: Response) -> bool:
@@ -87,20 +97,24 @@ def _total(usages: Sequence[ResponseUsage | None]) -> ResponseUsage | None:
         return None
     if len(known) == 1:
         return known[0]
-    return ResponseUsage(
+    total = ResponseUsage(
         input_tokens=sum(usage.input_tokens for usage in known),
         output_tokens=sum(usage.output_tokens for usage in known),
         total_tokens=sum(usage.total_tokens for usage in known),
-        input_tokens_details=InputTokensDetails(
-            cached_tokens=_sum([read.cached_tokens for usage in known if (read := usage.input_tokens_details)])
-        ),
-        output_tokens_details=OutputTokensDetails(
-            reasoning_tokens=_sum([out.reasoning_tokens for usage in known if (out := usage.output_tokens_details)])
-        ),
     )
+    read = _sums([usage.input_tokens_details for usage in known])
+    written = _sums([usage.output_tokens_details for usage in known])
+    if read:
+        total.input_tokens_details = InputTokensDetails.model_validate(read)
+    if written:
+        total.output_tokens_details = OutputTokensDetails.model_validate(written)
+    return total
 
 
-def _sum(counts: Sequence[int | None]) -> int | None:
-    """None where nothing is known: unknown is not zero."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+def _sums(details: Sequence[ApiModel | None]) -> dict[str, int]:
+    """Each count that some turn knows, summed; what no turn knows is left out: unknown is not zero."""
+    counts: Counter[str] = Counter()
+    for turn in details:
+        if turn is not None:
+            counts.update({name: count for name, count in turn.to_dict().items() if isinstance(count, int)})
+    return dict(counts)

@@ -3,6 +3,7 @@
 import json
 
 import msgspec
+import openai.types.responses
 import pytest
 
 from components.agents.simple_agent.app import SimpleAgent, SimpleAgentConfig
@@ -36,7 +37,13 @@ def response(*output: Item, incomplete: str | None = None) -> Response:
             "created_at": 0,
             "model": "scripted",
             "output": [item.to_dict() for item in output],
-            "usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15},
+            "usage": {
+                "input_tokens": 10,
+                "output_tokens": 5,
+                "total_tokens": 15,
+                "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 0},
+                "output_tokens_details": {"reasoning_tokens": 1},
+            },
             **fields,
         }
     )
@@ -94,14 +101,32 @@ def test_tool_outputs_follow_the_calls_and_the_next_request_holds_all_of_it() ->
     assert [item.get("type", item.get("role")) for item in second] == ["user", "function_call", "function_call_output"]
 
 
+def test_the_response_is_one_that_the_openai_package_reads() -> None:
+    tool = {
+        "type": "function",
+        "name": "add",
+        "description": "Adds.",
+        "parameters": {"type": "object"},
+        "strict": False,
+    }
+    task = json.dumps(
+        {"responses_create_params": {"input": "add", "tools": [tool], "tool_choice": "required"}}
+    ).encode()
+    result = run_agent(SimpleAgent, CONFIG, task, Outside(response(CALL), response(ANSWER)))
+    read = openai.types.responses.Response.model_validate_json(bytes(result.response))
+    assert read.tools[0].type == "function"
+    assert read.tool_choice == "required"
+    assert read.parallel_tool_calls is True
+
+
 def test_usage_is_the_sum_over_the_turns() -> None:
     assert output(run(Outside(response(CALL), response(ANSWER)))).usage == ResponseUsage.model_validate(
         {
             "input_tokens": 20,
             "output_tokens": 10,
             "total_tokens": 30,
-            "input_tokens_details": {"cached_tokens": None},
-            "output_tokens_details": {"reasoning_tokens": None},
+            "input_tokens_details": {"cached_tokens": 8, "cache_write_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": 2},
         }
     )
 
