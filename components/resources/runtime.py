@@ -165,11 +165,8 @@ class Runtime:
 
     def _no_tool(self, name: str) -> str:
         known = ", ".join(self._plan.tools) or "there are none"
-        return (
-            f"there is no tool {name[:64]!r}; the tools: {known}"
-            if name
-            else f"the call names no tool; the tools: {known}"
-        )
+        wrong = f"there is no tool {name[:64]!r}" if name else "the call names no tool"
+        return f"{wrong}; the tools: {known}"
 
     # --- scores ------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_Job = Callable[[], None]
+_Tell = Callable[[], None]
+_Job = Callable[[], _Tell]
 
 
 class Overdue(Exception):
@@ -57,20 +58,26 @@ class Threads:
 
     def _work(self, job: _Job) -> None:
         while True:
-            job()
+            tell = job()
             with self._lock:
-                if self._idle >= self._limit:
-                    return
-                self._idle += 1
+                stays = self._idle < self._limit
+                self._idle += stays
+            tell()  # only now, so that the caller's next function finds this thread idle
+            if not stays:
+                return
             job = self._jobs.get()
 
 
-def _run(loop: asyncio.AbstractEventLoop, done: "asyncio.Future[T]", function: Callable[[], T]) -> None:
-    settle: _Job
+def _run(loop: asyncio.AbstractEventLoop, done: "asyncio.Future[T]", function: Callable[[], T]) -> _Tell:
+    settle: Callable[[], None]
     try:
         settle = partial(_succeed, done, function())
     except BaseException as error:  # noqa: BLE001 - whatever ended the call belongs to its caller
         settle = partial(_fail, done, error)
+    return partial(_tell, loop, settle)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, settle: Callable[[], None]) -> None:
     try:
         loop.call_soon_threadsafe(settle)
     except RuntimeError:
