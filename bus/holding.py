@@ -68,6 +68,11 @@ class Holding:
         if self._held.pop((held.stream, held.seq), None) is held:
             self._connection.send(held.ack_subject, b"", how)
 
+    def release(self, held: Held) -> None:
+        """Lets go of it without a word: another worker has it now."""
+        if self._held.get((held.stream, held.seq)) is held:
+            del self._held[held.stream, held.seq]
+
     def close(self, delay_s: float) -> None:
         """Gives back all that is held, for delivery to anybody after `delay_s` seconds."""
         self._timer.cancel()

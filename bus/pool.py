@@ -63,6 +63,10 @@ class Delivery:
             raise ValueError("a negative ack always has a delay: without one the delivery would come back at once")
         self._holding.settle(self._held, nak(delay_s))
 
+    def release(self) -> None:
+        """Another worker has taken it over: neither done nor given back, only no longer kept alive from here."""
+        self._holding.release(self._held)
+
 
 class Pool:
     """Deliveries of one or several durable consumers: `async for delivery in pool`.

@@ -121,6 +121,10 @@ class Subjects:
         """All terminal events of one run, or of all runs with `*`."""
         return f"{self.namespace}.{partition}.rollout.ended.{run}.>"
 
+    def adopted_of(self, partition: int) -> str:
+        """All adoptions."""
+        return f"{self.namespace}.{partition}.rollout.adopted.>"
+
     def history_of(self, rollout: str) -> list[str]:
         """The filters that together match every event of one rollout and no other.
 

@@ -54,8 +54,9 @@ class LogConfig(BaseModel):
     """Data of more bytes than this is refused."""
     ack_wait_s: float = Field(default=30.0, gt=0)
     """Seconds without a sign of life after which a delivery goes to another worker."""
-    max_deliver: int = Field(default=5, ge=1)
-    """Deliveries of one event to workers that died of it before it becomes a dead letter."""
+    max_deliver: int = Field(default=20, ge=1)
+    """Deliveries of one event before it becomes a dead letter. Every worker that stops while it holds the event counts,
+    also one that stops politely: a run that is resumed adds one."""
 
     @field_validator("namespace")
     @classmethod

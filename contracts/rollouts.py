@@ -76,6 +76,21 @@ class RolloutFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     stats: RolloutStats | None = None
 
 
+class Adopted(msgspec.Struct, frozen=True, kw_only=True):
+    """`rollout.adopted`: a worker carries on what another one began."""
+
+    epoch: int
+    """From 1; the row is shared by a rollout and those nested in it."""
+    worker: str
+
+
+class TimerRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`timer.requested`: the agent sleeps, or set a timeout."""
+
+    delay: float
+    """Seconds from the event's time."""
+
+
 class SessionSeed(msgspec.Struct, frozen=True, kw_only=True):
     """`session.requested`: start this rollout's session from the task."""
 

@@ -92,7 +92,7 @@ class Agent(Generic[C_co]):
 
     def agent_named(self, instance: AgentRef) -> "AgentHandle":
         """An agent to hand a task to; its config field has the type `AgentRef`."""
-        return AgentHandle(self._context, instance, self.rollout.run_id)
+        return AgentHandle(self._context, instance, self.rollout)
 
     def result(self, response: Response, reward: float, **extra: Any) -> RolloutResult:
         """What a `run` of your own returns where no resources component verifies; `extra` goes into the result line."""
@@ -170,12 +170,19 @@ class ResourcesHandle:
 class AgentHandle:
     """Another agent, as an agent sees it: it runs under this call's key, in the same rollout."""
 
-    def __init__(self, context: Context, instance: str, run_id: str) -> None:
-        self._context, self._instance, self._run_id = context, instance, run_id
+    def __init__(self, context: Context, instance: str, rollout: RolloutInfo) -> None:
+        self._context, self._instance, self._rollout = context, instance, rollout
 
     async def run(self, task: Task) -> RolloutResult:
         """Hands the task over and waits for its result. Raises `CallFailed` if it failed."""
-        request = RolloutRequest(task=task.raw, agent=self._instance, run_id=self._run_id)
+        request = RolloutRequest(
+            task=task.raw,
+            agent=self._instance,
+            run_id=self._rollout.run_id,
+            task_index=self._rollout.task_index,
+            rollout_index=self._rollout.rollout_index,
+            sessionless=self._rollout.sessionless,
+        )
         reply = await self._context.call("agents", self._instance, "agent.requested", msgspec.json.encode(request))
         return msgspec.json.decode(reply, type=RolloutResult)
 

@@ -1,8 +1,9 @@
 """Serves rollouts: each is an agent's coroutine on its private loop, fed with replies in log order.
 
 Takes rollout requests from the agents pool, publishes the calls that the agent makes, hears their replies over one
-ordered consumer, and writes the terminal event. A redelivered rollout is adopted (`adoption`): its history is
-re-executed and it goes on from its last event. Agent code runs nowhere but on the private loop.
+ordered consumer, and writes the terminal event. A rollout that may have been begun before is adopted (`adoption`): its
+history is re-executed and it goes on from its last event. Agent code runs nowhere but on the private loop, and a
+rollout whose step fails for good is ended or given back: none is ever held without going on.
 """
 
 import asyncio
@@ -16,20 +17,23 @@ from itertools import takewhile
 import msgspec
 import structlog
 
-from bus import Bus, Conflict, DeadLetter, Delivery, Pool, Replies
-from components.agents.base import Agent, AgentConfig, RolloutInfo
-from components.durable import Call, Context, Execution, NondeterminismError, Reply, UnknownReply
+from bus import Bus, BusError, Conflict, DeadLetter, Delivery, Pool, Replies
+from bus.errors import PublishRefused
+from components.agents.base import Agent, AgentConfig
+from components.durable import Call, Execution, NondeterminismError, Reply, UnknownReply
 from components.workers import adoption
 from components.workers.ending import ending, failure
-from components.workers.rollout import Rollout
+from components.workers.execution import execution_of
+from components.workers.rollout import Rollout, prefix_of
 from components.workers.spec import WorkerSpec
-from contracts.events import CallError, Event, Recorded
+from contracts.events import CallError, ErrorKind, Event, Recorded
 from contracts.rollouts import RolloutRequest, RolloutResult
-from contracts.tasks import Task
 
 _REQUEST = msgspec.json.Decoder(RolloutRequest)
 SWEEP_S = 1.0
 """Seconds between two looks for rollouts past their deadline."""
+GIVE_BACK_S = 1.0
+"""Seconds after which a rollout that is given back goes to a worker again."""
 
 
 class AgentWorker:
@@ -39,13 +43,14 @@ class AgentWorker:
         self, bus: Bus, worker: str, agent: type[Agent[AgentConfig]], config: AgentConfig, spec: WorkerSpec
     ) -> None:
         self.bus, self.worker = bus, worker
-        self.replies: Replies | None = None
+        self._replies: Replies | None = None
         self._pool: Pool | None = None
         self._agent, self._config, self._spec = agent, config, spec
         self._room = asyncio.Semaphore(config.pool.concurrency)
         self._rollouts: dict[tuple[str, str], Rollout] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
+        self._draining = False
         self._log = structlog.get_logger()
 
     @property
@@ -55,12 +60,13 @@ class AgentWorker:
 
     async def start(self) -> None:
         """Listens for replies, and only then joins the pool."""
-        self.replies = await self.bus.replies(self.worker, self._on_reply)
+        self._replies = await self.bus.replies(self.worker, self._on_reply)
         self._pool = await self.bus.pool(
             self._spec.kind,
             self._spec.instance,
             self._spec.slots,
             types=("rollout.requested", "agent.requested"),
+            batch=min(256, self._config.pool.concurrency),
             on_dead=self._on_dead,
         )
 
@@ -71,12 +77,17 @@ class AgentWorker:
         try:
             async for delivery in self._pool:
                 await self._room.acquire()
-                self._spawn(self._begin(delivery))
+                if self._draining:
+                    self._room.release()
+                    delivery.nak(GIVE_BACK_S)
+                else:
+                    self._spawn(self._begin(delivery))
         finally:
             sweeper.cancel()
 
     async def drain(self, seconds: float) -> None:
         """Waits for the rollouts in progress, and gives back those that are not done in time: they are adopted."""
+        self._draining = True
         if self._pool is not None:
             await self._pool.stop()
         if self._rollouts:
@@ -84,26 +95,38 @@ class AgentWorker:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), seconds)
         for rollout in list(self._rollouts.values()):
-            self.forget(rollout)
-            rollout.delivery.nak(1.0)
+            self._give_back(rollout)
+
+    async def hear(self, worker: str) -> None:
+        """From now on hears the replies to another worker's calls too, in one order with its own."""
+        assert self._replies is not None
+        await self._replies.subscribe_also(worker)
 
     # --- begin -------------------------------------------------------------------------------------------------
 
     async def _begin(self, delivery: Delivery) -> None:
-        event = delivery.event
         try:
-            request = _REQUEST.decode(await self.bus.fetch_data(event))
+            request = _REQUEST.decode(await self.bus.fetch_data(delivery.event))
         except msgspec.DecodeError as error:
             self._room.release()
             await self._bury(delivery, f"not a rollout request: {error}")
             return
+        except BusError as error:
+            self._room.release()
+            self._log.warning("rollout.not_begun", rollout=delivery.event.rolloutid, error=str(error))
+            delivery.nak(GIVE_BACK_S)
+            return
         rollout = Rollout(delivery, request, datetime.now(UTC))
+        if rollout.key in self._rollouts:
+            self._room.release()
+            delivery.release()
+            return
         self._rollouts[rollout.key] = rollout
-        if delivery.num_delivered > 1:
-            await self.adopt(rollout)
+        if delivery.redelivered:
+            await self._guarded(rollout, self._adopt(rollout))
         else:
             rollout.execution = self.execution_of(rollout)
-            self.advance(rollout, rollout.execution.start())
+            self._advance(rollout, rollout.execution.start())
 
     async def _bury(self, delivery: Delivery, message: str) -> None:
         letter = DeadLetter(
@@ -115,9 +138,14 @@ class AgentWorker:
             raw=delivery.raw,
             event=delivery.event,
         )
-        await self.bus.dead_letter(letter, self._spec.kind, self._spec.instance)
-        await self._on_dead(letter)
-        delivery.ack()
+        try:
+            await self.bus.dead_letter(letter, self._spec.kind, self._spec.instance)
+            await self._on_dead(letter)
+        except BusError as error:
+            self._log.warning("rollout.not_buried", rollout=delivery.event.rolloutid, error=str(error))
+            delivery.nak(GIVE_BACK_S)
+        else:
+            delivery.ack()
 
     async def _on_dead(self, letter: DeadLetter) -> None:
         """The rollout of a request that cannot be processed fails, so that nothing waits for it."""
@@ -127,45 +155,44 @@ class AgentWorker:
 
     def execution_of(self, rollout: Rollout) -> Execution[RolloutResult]:
         """A fresh execution of the agent's code for this rollout."""
-        request = rollout.request
-        info = RolloutInfo(
-            rollout_id=rollout.id,
-            run_id=request.run_id,
-            task_index=request.task_index,
-            rollout_index=request.rollout_index,
-            attempt=request.attempt,
-            sessionless=request.sessionless,
-        )
+        return execution_of(self._agent, self._config, rollout.event, rollout.request, prefix=rollout.prefix)
 
-        async def main(context: Context) -> RolloutResult:
-            return await self._agent(self._config, context, info).run(Task(request.task))
-
-        event = rollout.event
-        return Execution(rollout.id, main, time=event.time, prefix=rollout.prefix, cause=event.id)
-
-    async def adopt(self, rollout: Rollout) -> None:
-        """Carries a rollout on from its last event in the log."""
+    async def _adopt(self, rollout: Rollout) -> None:
+        """Carries a rollout on from its last event in the log. Replies that arrive meanwhile wait."""
+        if rollout.adopting or rollout.ended:
+            return
+        rollout.adopting = True
+        if rollout.pending is None:
+            rollout.pending = deque()
         try:
             calls = await adoption.adopt(self, rollout)
         except adoption.Lost as lost:
             self._log.info("rollout.lost", rollout=rollout.id, reason=str(lost))
-            self.forget(rollout)
+            self._forget(rollout)
             if lost.finished:
                 rollout.delivery.ack()
+            else:
+                rollout.delivery.release()
             return
         except NondeterminismError as error:
             self._log.error("rollout.nondeterministic", rollout=rollout.id, message=str(error))
             await self._fail(rollout, CallError(kind="nondeterminism", message=str(error)))
             return
-        self.advance(rollout, calls)
+        finally:
+            rollout.adopting = False
+        if not rollout.ended:
+            self._advance(rollout, calls)
+            await self._deliver_pending(rollout)
 
     # --- go on -------------------------------------------------------------------------------------------------
 
-    def advance(self, rollout: Rollout, calls: list[Call]) -> None:
+    def _advance(self, rollout: Rollout, calls: list[Call]) -> None:
         """Publishes the calls that the agent made; ends the rollout when it is done and all of them are stored."""
         for call in calls:
             rollout.sending += 1
-            self._spawn(self._send(rollout, call))
+            self._spawn(self._guarded(rollout, self._send(rollout, call)))
+        if rollout.timers:
+            self._drop_cancelled_timers(rollout)
         self._finish_if_done(rollout)
 
     async def _send(self, rollout: Rollout, call: Call) -> None:
@@ -181,27 +208,35 @@ class AgentWorker:
             causationid=call.cause,
             traceparent=rollout.event.traceparent,
         )
+        other: Event | None = None
         try:
             await self.bus.publish(event)
         except Conflict as conflict:
+            if conflict.stored.event.replyto != event.replyto:  # else this worker wrote it, before an adoption
+                other = conflict.stored.event
+        finally:
             rollout.sending -= 1
-            if not rollout.ended:
-                self._log.warning("call.written_by_another", rollout=rollout.id, by=conflict.stored.event.source)
-                await self.adopt(rollout)
+        if other is not None:
+            self._log.warning("call.written_by_another", rollout=rollout.id, by=other.source)
+            await self._adopt(rollout)
             return
-        rollout.sending -= 1
         if call.kind == "timers":
-            self.arm(event, call.delay)
+            self.arm(rollout, event, call.delay)
         self._finish_if_done(rollout)
 
-    def arm(self, request: Event, delay: float) -> None:
+    def arm(self, rollout: Rollout, request: Event, delay: float) -> None:
         """Fires a timer: after `delay` seconds its reply goes into the log, like any other."""
+        if rollout.ended or rollout.execution is None or request.callkey not in rollout.execution.outstanding:
+            return
+        if rollout.timers is None:
+            rollout.timers = {}
+        loop = asyncio.get_running_loop()
+        rollout.timers[request.callkey] = loop.call_later(max(0.0, delay), self._fire_soon, rollout, request)
 
-        def fire() -> None:
-            if (request.rolloutid, _prefix(request.callkey)) in self._rollouts:
-                self._spawn(self._fire(request))
-
-        asyncio.get_running_loop().call_later(max(0.0, delay), fire)
+    def _fire_soon(self, rollout: Rollout, request: Event) -> None:
+        if rollout.timers is not None:
+            rollout.timers.pop(request.callkey, None)
+        self._spawn(self._guarded(rollout, self._fire(request)))
 
     async def _fire(self, request: Event) -> None:
         reply = self.bus.event(
@@ -218,26 +253,34 @@ class AgentWorker:
         except Conflict:
             self._log.info("timer.fired_already", rollout=request.rolloutid, call=request.callkey)
 
+    def _drop_cancelled_timers(self, rollout: Rollout) -> None:
+        if rollout.timers is None or rollout.execution is None:
+            return
+        outstanding = rollout.execution.outstanding
+        for key in [key for key in rollout.timers if key not in outstanding]:
+            rollout.timers.pop(key).cancel()
+
     def _on_reply(self, recorded: Recorded) -> None:
         event = recorded.event
-        rollout = self._rollouts.get((event.rolloutid, _prefix(event.callkey)))
-        if rollout is None or rollout.ended or rollout.execution is None:
+        rollout = self._rollouts.get((event.rolloutid, prefix_of(event.callkey)))
+        if rollout is None or rollout.ended:
             return
-        if rollout.foreign:
-            self._spawn(self._catch_up(rollout))
-        elif rollout.pending is not None:
+        if rollout.pending is not None:
             rollout.pending.append(recorded)
         elif event.dataref:
             rollout.pending = deque([recorded])
-            self._spawn(self._drain_pending(rollout))
+            self._spawn(self._guarded(rollout, self._deliver_pending(rollout)))
         else:
-            self.deliver(rollout, recorded, bytes(event.data))
+            try:
+                self._deliver(rollout, recorded, bytes(event.data))
+            except Exception as error:  # noqa: BLE001 - the reader goes on for all other rollouts
+                self._spawn(self._guarded(rollout, self._broke(rollout, error)))
 
-    def deliver(self, rollout: Rollout, recorded: Recorded, data: bytes) -> None:
+    def _deliver(self, rollout: Rollout, recorded: Recorded, data: bytes) -> None:
         """Gives one reply to the agent and publishes what it does next."""
         event = recorded.event
         execution = rollout.execution
-        if execution is None or recorded.seq <= rollout.seq:
+        if execution is None or rollout.ended or recorded.seq <= rollout.seq:
             return
         rollout.seq = recorded.seq
         rollout.tally.add(event, data)
@@ -247,38 +290,35 @@ class AgentWorker:
         except UnknownReply:
             self._log.warning("reply.unknown", rollout=rollout.id, call=event.callkey)
             return
-        self.advance(rollout, calls)
+        self._advance(rollout, calls)
 
-    async def _drain_pending(self, rollout: Rollout) -> None:
+    async def _deliver_pending(self, rollout: Rollout) -> None:
+        """Delivers the replies that waited, in their order; an adoption that begins meanwhile takes them over."""
         while rollout.pending:
             recorded = rollout.pending[0]
             data = await self.bus.fetch_data(recorded.event)
-            if not rollout.ended:
-                self.deliver(rollout, recorded, data)
+            if rollout.adopting or rollout.ended or rollout.pending[0] is not recorded:
+                return
             rollout.pending.popleft()
+            self._deliver(rollout, recorded, data)
         rollout.pending = None
-
-    async def _catch_up(self, rollout: Rollout) -> None:
-        for recorded, data in await adoption.unheard(self, rollout):
-            self.deliver(rollout, recorded, data)
 
     # --- end ---------------------------------------------------------------------------------------------------
 
     def _finish_if_done(self, rollout: Rollout) -> None:
         execution = rollout.execution
-        if execution is not None and execution.done and rollout.sending == 0 and not rollout.ended:
+        if execution is not None and execution.done and not (rollout.sending or rollout.ended or rollout.adopting):
             rollout.ended = True
-            self._spawn(self._finish(rollout, *ending(rollout, execution)))
+            self._spawn(self._guarded(rollout, self._finish(rollout, *ending(rollout, execution))))
 
     async def _fail(self, rollout: Rollout, error: CallError) -> None:
-        if not rollout.ended:
-            rollout.ended = True
-            stats = rollout.tally.stats(rollout.event.time, datetime.now(UTC))
-            await self._finish(rollout, *failure(rollout.event, error, stats))
+        rollout.ended = True
+        stats = rollout.tally.stats(rollout.event.time, datetime.now(UTC))
+        await self._finish(rollout, *failure(rollout.event, error, stats))
 
     async def _finish(self, rollout: Rollout, what: str, data: bytes) -> None:
         await self._end(rollout.event, what, data)
-        self.forget(rollout)
+        self._forget(rollout)
         rollout.delivery.ack()
 
     async def _end(self, request: Event, what: str, data: bytes) -> None:
@@ -296,13 +336,45 @@ class AgentWorker:
         except Conflict as conflict:
             self._log.warning("rollout.ended_elsewhere", rollout=request.rolloutid, by=conflict.stored.event.source)
 
-    def forget(self, rollout: Rollout) -> None:
+    async def _guarded(self, rollout: Rollout, step: Coroutine[None, None, None]) -> None:
+        """One step of a rollout. Where the log cannot be reached the rollout is given back; all else fails it."""
+        try:
+            try:
+                await step
+            except Exception as error:
+                if isinstance(error, BusError) and not isinstance(error, PublishRefused):
+                    raise
+                await self._broke(rollout, error)
+        except Exception:  # noqa: BLE001 - nothing of one rollout may stop the others
+            self._log.exception("rollout.given_back", rollout=rollout.id)
+            self._give_back(rollout)
+
+    async def _broke(self, rollout: Rollout, error: Exception) -> None:
+        """Fails a rollout with what a step of it raised: an event that the log refuses, or a fault of ours."""
+        self._log.error("rollout.broke", rollout=rollout.id, exc_info=error)
+        if self._rollouts.get(rollout.key) is rollout:
+            kind: ErrorKind = "bad_request" if isinstance(error, PublishRefused) else "internal"
+            await self._fail(rollout, CallError(kind=kind, message=f"{type(error).__name__}: {error}"))
+
+    def _give_back(self, rollout: Rollout) -> None:
+        self._forget(rollout)
+        rollout.delivery.nak(GIVE_BACK_S)
+
+    def _forget(self, rollout: Rollout) -> None:
         """Lets go of a rollout; nothing that arrives for it later has any effect."""
         rollout.ended = True
-        if self._rollouts.pop(rollout.key, None) is not None:
+        if self._rollouts.get(rollout.key) is rollout:
+            del self._rollouts[rollout.key]
             self._room.release()
             if not self._rollouts:
                 self._idle.set()
+        self.close(rollout)
+
+    def close(self, rollout: Rollout) -> None:
+        """Ends a rollout's execution and its timers, so that another execution can take their place."""
+        for timer in (rollout.timers or {}).values():
+            timer.cancel()
+        rollout.timers = None
         if rollout.execution is not None:
             rollout.execution.close()
 
@@ -310,9 +382,13 @@ class AgentWorker:
         while True:
             await asyncio.sleep(SWEEP_S)
             for rollout in list(takewhile(self._is_overdue, self._rollouts.values())):
+                if rollout.ended:
+                    continue
                 message = f"the rollout took longer than its deadline_s of {self._config.deadline_s:g} seconds"
                 self._log.warning("rollout.deadline", rollout=rollout.id, deadline_s=self._config.deadline_s)
-                self._spawn(self._fail(rollout, CallError(kind="deadline", message=message)))
+                error = CallError(kind="deadline", message=message)
+                rollout.ended = True
+                self._spawn(self._guarded(rollout, self._fail(rollout, error)))
 
     def _is_overdue(self, rollout: Rollout) -> bool:
         return time.monotonic() - rollout.started > self._config.deadline_s
@@ -320,13 +396,4 @@ class AgentWorker:
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.error("rollout.step_failed", exc_info=error)
-
-
-def _prefix(callkey: str) -> str:
-    return callkey.rpartition("--")[0] + "--" if "--" in callkey else ""
+        task.add_done_callback(self._tasks.discard)

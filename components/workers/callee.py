@@ -1,20 +1,27 @@
 """Serves the calls of one pool: take a request, answer it, put the reply in the log, acknowledge.
 
-The frame of model and resources workers. A request is acknowledged only after its reply is in the log; a redelivered
-one is first looked up there. What fails is answered with a typed error; what cannot be answered at all ends in a dead
-letter. It never decides what a request means: the `answer` it is given does.
+The frame of model and resources workers. A request is acknowledged only after its reply is in the log; one that may
+have been delivered before is first looked up there. What fails is answered with a typed error; what cannot be answered
+at all ends in a dead letter; what the log's absence kept from an answer is given back. It never decides what a request
+means: the `answer` it is given does.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
 
-import msgspec
 import structlog
 
-from bus import Bus, Conflict, DeadLetter, Delivery, Pool
+from bus import Bus, BusError, Conflict, DeadLetter, Delivery, PayloadTooLarge, Pool, Unreachable
+from bus.errors import BusClosed
+from components.workers.ending import error_data
 from components.workers.spec import WorkerSpec
 from contracts.events import CallError, Event
+
+RETURN_S = 1.0
+"""Seconds after which a delivery that is given back comes again, to anybody."""
+STOP_S = 2.0
+"""Seconds that cancelled calls get to end."""
 
 Answer = Callable[[Delivery, bytes], Awaitable[bytes]]
 """Turns a request and its data into the reply's data; raises `CallRefused` with the typed error."""
@@ -31,17 +38,24 @@ class CallRefused(Exception):
 class Callee:
     """One worker's share of a pool."""
 
-    def __init__(self, bus: Bus, answer: Answer, *, concurrency: int) -> None:
-        self._bus, self._answer = bus, answer
+    def __init__(
+        self, bus: Bus, answer: Answer, *, concurrency: int, on_given_back: Callable[[Event], None] | None = None
+    ) -> None:
+        """`on_given_back` is told of a request that was begun and not answered: it comes again, maybe to here."""
+        self._bus, self._answer, self._on_given_back = bus, answer, on_given_back
         self._pool: Pool | None = None
+        self._concurrency = concurrency
         self.room = asyncio.Semaphore(concurrency)
         """A place for each call in progress; a model gives its own back while it waits to try again."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = False
         self._log = structlog.get_logger()
 
     async def join(self, spec: WorkerSpec, types: Collection[str]) -> None:
         """Joins the pool of the spec's instance, for requests of these types."""
-        self._pool = await self._bus.pool(spec.kind, spec.instance, spec.slots, types=types, on_dead=self._on_dead)
+        self._pool = await self._bus.pool(
+            spec.kind, spec.instance, spec.slots, types=types, batch=min(256, self._concurrency), on_dead=self._on_dead
+        )
 
     @property
     def in_progress(self) -> int:
@@ -53,6 +67,10 @@ class Callee:
         assert self._pool is not None
         async for delivery in self._pool:
             await self.room.acquire()
+            if self._draining:
+                self.room.release()
+                delivery.nak(RETURN_S)
+                continue
             task = asyncio.create_task(self._handle(delivery))
             self._tasks.add(task)
             task.add_done_callback(self._finished)
@@ -61,36 +79,46 @@ class Callee:
 
     async def drain(self, seconds: float) -> None:
         """Stops taking, waits for what is in progress, and gives back what is not done in time."""
+        self._draining = True
         if self._pool is not None:
             await self._pool.stop()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
-        for task in list(self._tasks):
-            task.cancel()
+        if self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks, timeout=STOP_S)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self.room.release()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.error("call.unacknowledged", exc_info=error)
 
     async def _handle(self, delivery: Delivery) -> None:
+        """Answers one request. Where the log cannot be reached it is given back."""
         request = delivery.event
-        if delivery.num_delivered > 1 and await self._bus.last(request.replyto) is not None:
-            self._log.info("call.already_answered", rollout=request.rolloutid, call=request.callkey)
-            delivery.ack()
-            return
         try:
-            await self._reply(delivery, request)
+            if delivery.redelivered and await self._bus.last(request.replyto) is not None:
+                self._log.info("call.already_answered", rollout=request.rolloutid, call=request.callkey)
+            else:
+                await self._reply(delivery, request)
         except asyncio.CancelledError:
-            delivery.nak(1.0)
+            self._give_back(delivery)
             raise
+        except BusError as error:
+            self._log.warning("call.given_back", rollout=request.rolloutid, call=request.callkey, error=str(error))
+            self._give_back(delivery)
+        else:
+            delivery.ack()
+
+    def _give_back(self, delivery: Delivery) -> None:
+        if self._on_given_back is not None:
+            self._on_given_back(delivery.event)
+        delivery.nak(RETURN_S)
 
     async def _reply(self, delivery: Delivery, request: Event) -> None:
         started = time.perf_counter()
         outcome, data = await self._answered(delivery)
         await self._publish(request, outcome, data, time.perf_counter() - started)
-        delivery.ack()
 
     async def _publish(self, request: Event, outcome: str, data: bytes, elapsed: float = 0.0) -> None:
         reply = self._bus.event(
@@ -105,6 +133,11 @@ class Callee:
         )
         try:
             await self._bus.publish(reply)
+        except PayloadTooLarge as error:
+            self._log.warning("call.reply_too_large", rollout=request.rolloutid, call=request.callkey, size=error.size)
+            await self._publish(
+                request, "failed", error_data(CallError(kind="bad_request", message=str(error))), elapsed
+            )
         except Conflict as conflict:
             self._log.info("call.answered_elsewhere", rollout=request.rolloutid, by=conflict.stored.event.source)
 
@@ -112,15 +145,20 @@ class Callee:
         """The call of a request that cannot be processed fails, so that nothing waits for it."""
         if letter.event is not None and letter.reason != "subject_mismatch":
             error = CallError(kind="poison", message=letter.message, details={"reason": letter.reason})
-            await self._publish(letter.event, "failed", msgspec.json.encode(error))
+            await self._publish(letter.event, "failed", error_data(error))
 
     async def _answered(self, delivery: Delivery) -> tuple[str, bytes]:
         request = delivery.event
         try:
-            return "replied", await self._answer(delivery, await self._bus.fetch_data(delivery.event))
+            return "replied", await self._answer(delivery, await self._bus.fetch_data(request))
         except CallRefused as refused:
             error = refused.error
-        except Exception as exception:  # noqa: BLE001 - a fault of ours or of the component answers its own call only
+        except (Unreachable, BusClosed):
+            raise  # the log is away: no fault of the call
+        except (Exception, SystemExit, asyncio.CancelledError) as exception:  # a component's fault ends its own call
+            task = asyncio.current_task()
+            if isinstance(exception, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
             self._log.exception("call.raised", rollout=request.rolloutid, call=request.callkey)
             error = CallError(
                 kind="internal",
@@ -128,6 +166,10 @@ class Callee:
                 details={"exception": type(exception).__name__},
             )
         self._log.warning(
-            "call.answered_with_error", rollout=request.rolloutid, call=request.callkey, error=error.kind, message=error.message
+            "call.answered_with_error",
+            rollout=request.rolloutid,
+            call=request.callkey,
+            error=error.kind,
+            message=error.message,
         )
-        return "failed", msgspec.json.encode(error)
+        return "failed", error_data(error)

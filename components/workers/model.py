@@ -30,8 +30,12 @@ class ModelWorker:
 
     async def start(self) -> None:
         """Starts the component and joins its pool."""
-        await self._model.start()
-        await self._callee.join(self._spec, ("model.requested",))
+        try:
+            await self._model.start()
+            await self._callee.join(self._spec, ("model.requested",))
+        except BaseException:
+            await self._model.stop()
+            raise
 
     async def serve(self) -> None:
         """Answers calls until `drain`."""
@@ -43,19 +47,20 @@ class ModelWorker:
         await self._model.stop()
 
     async def _answer(self, delivery: Delivery, data: bytes) -> bytes:
-        deadline_s = self._model.config.deadline_s
         try:
             params = ResponseCreateParams.model_validate_json(data)
-            call = ModelCall(
-                rollout_id=delivery.event.rolloutid, call_key=delivery.event.callkey, place=self._callee.room
-            )
-            async with asyncio.timeout(deadline_s):
-                response = await self._model.responses(params, call)
         except ValidationError as error:
             raise CallRefused(CallError(kind="bad_request", message=f"not a Responses request: {error}")) from error
+        request, deadline_s = delivery.event, self._model.config.deadline_s
+        call = ModelCall(rollout_id=request.rolloutid, call_key=request.callkey, place=self._callee.room)
+        try:
+            async with asyncio.timeout(deadline_s) as deadline:
+                response = await self._model.responses(params, call)
         except ModelError as error:
             raise CallRefused(error.call_error()) from error
         except TimeoutError as error:
+            if not deadline.expired():
+                raise  # the component's own
             message = f"model {self._spec.instance} did not answer within its deadline_s of {deadline_s:g} seconds"
             raise CallRefused(CallError(kind="deadline", message=message)) from error
         return response.to_json()

@@ -3,12 +3,14 @@
 State only; `components.workers.agent` moves it. Kept small: a worker holds tens of thousands.
 """
 
+import asyncio
 import time
 from collections import deque
 from datetime import datetime
 
 from bus import Delivery
 from components.durable import Execution
+from components.durable.history import SUB_CALL
 from components.workers.tally import Tally
 from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL
@@ -19,11 +21,11 @@ class Rollout:
     """A rollout, or a nested one (an agent called by an agent), that this worker serves."""
 
     __slots__ = (
+        "adopting",
         "delivery",
         "ended",
         "epoch",
         "execution",
-        "foreign",
         "pending",
         "prefix",
         "request",
@@ -32,6 +34,7 @@ class Rollout:
         "started",
         "taken",
         "tally",
+        "timers",
     )
 
     def __init__(self, delivery: Delivery, request: RolloutRequest, taken: datetime) -> None:
@@ -39,17 +42,18 @@ class Rollout:
         self.request = request
         self.taken = taken
         self.tally = Tally(taken)
-        self.prefix = "" if delivery.event.callkey == ROOT_CALL else f"{delivery.event.callkey}--"
+        self.prefix = "" if delivery.event.callkey == ROOT_CALL else f"{delivery.event.callkey}{SUB_CALL}"
         self.execution: Execution[RolloutResult] | None = None
         self.pending: deque[Recorded] | None = None
-        """Replies that wait for one before them whose data is being fetched."""
+        """Replies that wait: for the data of one before them, or for the end of an adoption."""
+        self.adopting = False
         self.sending = 0
         """Calls whose publish has not been acknowledged."""
         self.seq = 0
-        """Sequence of the latest reply that was given to the execution."""
+        """Sequence up to which the execution has been given its replies."""
         self.epoch = 0
-        self.foreign = False
-        """Some outstanding reply goes to the subject of a worker before this one."""
+        self.timers: dict[str, asyncio.TimerHandle] | None = None
+        """Timers that have not fired, by call key."""
         self.ended = False
         """The terminal event is being written, or the rollout was lost to another worker."""
         self.started = time.monotonic()
@@ -68,3 +72,9 @@ class Rollout:
     def key(self) -> tuple[str, str]:
         """Under which the worker finds it for a reply."""
         return self.delivery.event.rolloutid, self.prefix
+
+
+def prefix_of(callkey: str) -> str:
+    """The prefix of the execution that made a call: empty for the rollout's own."""
+    above, nested, _ = callkey.rpartition(SUB_CALL)
+    return above + nested

@@ -1,7 +1,7 @@
 """Counts what a rollout used, from the replies that pass by: tokens, turns, tool calls, seconds.
 
 Pure; the agent worker feeds it every reply, recorded or live, so that an adopted rollout counts as if it had never
-moved.
+moved. A reply that it cannot read is counted as far as it can: what a model says must not stop a rollout here.
 """
 
 from datetime import datetime
@@ -46,19 +46,19 @@ class Tally:
             self._tools += 1
         elif call == "model" and outcome == "replied":
             self._turns += 1
-            self._models[reply.source.split("/")[1]] = None
-            if (usage := _REPLY.decode(data).usage) is not None:
+            self._models[reply.source.removeprefix("models/").partition("/")[0]] = None
+            if (usage := _usage(data)) is not None:
                 self._input += usage.input_tokens
                 self._output += usage.output_tokens
                 self._total += usage.total_tokens
 
     def stats(self, requested: datetime, now: datetime) -> RolloutStats:
-        """The counts so far; `requested` is the time of the rollout's request."""
+        """The counts so far; `requested` is the time of the rollout's request. Clocks differ: no time is negative."""
         return RolloutStats(
             usage=Usage(input_tokens=self._input, output_tokens=self._output, total_tokens=self._total),
             timings=Timings(
-                queue_s=round((self._started - requested).total_seconds(), 6),
-                total_s=round((now - requested).total_seconds(), 6),
+                queue_s=max(0.0, round((self._started - requested).total_seconds(), 6)),
+                total_s=max(0.0, round((now - requested).total_seconds(), 6)),
                 model_s=round(self._seconds["model"], 6),
                 tools_s=round(self._seconds["tool"], 6),
                 verify_s=round(self._seconds["verify"], 6),
@@ -68,3 +68,10 @@ class Tally:
             models=tuple(self._models),
             adoptions=self.adoptions,
         )
+
+
+def _usage(data: bytes) -> _Usage | None:
+    try:
+        return _REPLY.decode(data).usage
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
