@@ -65,7 +65,8 @@ class Holding:
 
     def settle(self, held: Held, how: bytes) -> None:
         """Tells the server how it ended; does nothing the second time."""
-        if self._held.pop((held.stream, held.seq), None) is held:
+        if self._held.get((held.stream, held.seq)) is held:
+            del self._held[held.stream, held.seq]
             self._connection.send(held.ack_subject, b"", how)
 
     def release(self, held: Held) -> None:

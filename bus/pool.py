@@ -16,7 +16,7 @@ from bus.connection import Connection
 from bus.deadletter import DeadLetter, Reason
 from bus.errors import BusError
 from bus.holding import ACK, Held, Holding, nak
-from bus.pull import ConsumerConfig, Puller
+from bus.pull import Budget, ConsumerConfig, Puller
 from contracts.codec import decode
 from contracts.errors import InvalidEvent, NewerVersion
 from contracts.events import Event, Recorded
@@ -84,13 +84,14 @@ class Pool:
         check: Check,
         bury: Callable[[DeadLetter], Awaitable[None]],
     ) -> None:
-        self._batch = max(batch, len(consumers))
+        share = max(1, batch // len(consumers))
+        self._batch = share * len(consumers)
+        self._budget = Budget(self._batch)
         self._max_deliver = max_deliver
         self._check = check
         self._bury = bury
         self._loop = asyncio.get_running_loop()
-        share = self._batch // len(consumers)
-        self._pullers = [Puller(connection, c, self._on_message, self._room, share) for c in consumers]
+        self._pullers = [Puller(connection, c, self._on_message, self._budget, share) for c in consumers]
         self._holding = Holding(connection, min(consumer.ack_wait_s for consumer in consumers))
         self._fetched: deque[Held] = deque()
         self._burials: set[asyncio.Task[None]] = set()
@@ -118,7 +119,8 @@ class Pool:
         while True:
             while self._fetched:
                 held = self._fetched.popleft()
-                if len(self._fetched) * 2 <= self._batch:
+                self._budget.free += 1
+                if not self._fetched or self._budget.free * 2 >= self._batch:
                     for puller in self._pullers:
                         puller.refill()
                 opened = self._open(held)
@@ -158,16 +160,15 @@ class Pool:
         self._lost = error
         self._wake()
 
-    def _room(self) -> int:
-        return self._batch - len(self._fetched)
-
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
     def _on_message(self, subject: bytes, ack_subject: bytes, data: bytes, suspect: int) -> None:
         held = self._holding.take(subject, ack_subject, data, suspect)
-        if held is not None:
+        if held is None:
+            self._budget.free += 1
+        else:
             self._fetched.append(held)
             self._wake()
 

@@ -74,17 +74,26 @@ async def ensure_consumer(connection: Connection, config: ConsumerConfig) -> boo
     return made.delivered.consumer_seq > 0
 
 
+class Budget:
+    """How many more messages a pool may ask for: what is asked for or fetched and not begun counts against it."""
+
+    __slots__ = ("free",)
+
+    def __init__(self, size: int) -> None:
+        self.free = size
+
+
 class Puller:
     """Pulls from one consumer while there is room for more."""
 
     def __init__(
-        self, connection: Connection, config: ConsumerConfig, on_message: OnMessage, room: Callable[[], int], batch: int
+        self, connection: Connection, config: ConsumerConfig, on_message: OnMessage, budget: Budget, share: int
     ) -> None:
         self._connection = connection
         self._config = config
         self._on_message = on_message
-        self._room = room
-        self._batch = batch
+        self._budget = budget
+        self._share = share
         self._loop = asyncio.get_running_loop()
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{config.stream}.{config.name}".encode()
         self._inbox = b""
@@ -122,13 +131,14 @@ class Puller:
             await self._connection.wire.unhandle(self._sid)
 
     def refill(self) -> None:
-        """Asks for more if there is room and less than half of a batch is on its way."""
-        if self._stopped or self._restoring or not self._connection.up or self._asked * 2 > self._batch:
+        """Asks for more if less than half of this consumer's share is on its way and there is room for as much."""
+        if self._stopped or self._restoring or not self._connection.up or self._asked * 2 > self._share:
             return
-        wanted = min(self._batch - self._asked, self._room())
-        if wanted <= 0:
+        wanted = min(self._share - self._asked, self._budget.free)
+        if wanted <= 0 or wanted * 2 < self._share:
             return
         self._asked += wanted
+        self._budget.free -= wanted
         self._requests += 1
         self._connection.send(
             self._next,
@@ -140,7 +150,10 @@ class Puller:
         self._heard = self._loop.time()
         status = status_of(headers)
         if status == 0:
-            self._asked = max(0, self._asked - 1)
+            if self._asked:
+                self._asked -= 1
+            else:  # of a request that was given up
+                self._budget.free -= 1
             self._on_message(subject, reply, data, self.suspect)
             self.refill()
         elif status != _HEARTBEAT:
@@ -152,13 +165,19 @@ class Puller:
             self._restart(_PAUSE_S)
             return
         rest = field_of(headers, b"Nats-Pending-Messages")
-        self._asked = max(0, self._asked - int(rest)) if rest else 0
+        self._give_up(int(rest) if rest else self._asked)
         self.refill()
+
+    def _give_up(self, count: int) -> None:
+        """So many of the messages that were asked for will not come."""
+        count = min(count, self._asked)
+        self._asked -= count
+        self._budget.free += count
 
     def _restart(self, pause_s: float = 0.0) -> None:
         """The server, the connection or the consumer was away: make sure that it is there, then go on."""
         if not self._restoring and not self._stopped:
-            self._asked = 0
+            self._give_up(self._asked)
             self._restoring = self._loop.create_task(self._restore(pause_s))
 
     async def _restore(self, pause_s: float) -> None:
@@ -179,7 +198,7 @@ class Puller:
             self.suspect = (await stream_info(self._connection, self._config.stream)).state.last_seq
 
     def _start_over(self) -> None:
-        self._asked = 0
+        self._give_up(self._asked)
         self._heard = self._loop.time()
         self.refill()
 

@@ -164,6 +164,31 @@ async def test_a_negative_ack_without_a_delay_is_refused(bus: Bus, delay: float)
     delivery.ack()
 
 
+async def test_settling_again_after_a_redelivery_does_not_touch_the_new_delivery(bus: Bus) -> None:
+    await bus.publish(request(bus, "r1"))
+    pool = await models(bus)
+    (first,) = await take(pool)
+    first.nak(0.01)
+    (second,) = await take(pool)
+    first.ack()
+    assert pool.held == 1
+    second.ack()
+    assert pool.held == 0
+
+
+async def test_no_more_is_fetched_ahead_than_the_batch(bus: Bus) -> None:
+    for number in range(100):
+        await bus.publish(request(bus, f"r{number}"))
+    pool = await models(bus, batch=16)
+    most = 0
+    for _ in range(100):
+        (delivery,) = await take(pool)
+        await bus.history("r0")  # time for what was asked for to come
+        most = max(most, pool.held)
+        delivery.ack()
+    assert most <= 17  # a batch, and the one that was begun
+
+
 async def test_settling_twice_counts_once(bus: Bus) -> None:
     await bus.publish(request(bus, "r1"))
     await bus.publish(request(bus, "r2"))
