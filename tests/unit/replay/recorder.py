@@ -6,20 +6,21 @@ What comes out is what a log would hold: events with the subjects, sources, caus
 import random
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from bus import Delivery, Subjects
+from bus import Subjects
 from components.agents.base import Agent, AgentConfig
 from components.durable import Call, Reply
-from components.workers.ending import ending
+from components.durable.history import SUB_CALL
+from components.workers.ending import failure, outcome_of
 from components.workers.execution import execution_of
-from components.workers.rollout import Rollout
+from components.workers.tally import Tally
 from contracts.codec import decode, encode
 from contracts.deployments import Description, Reference, ResolvedDeployment, WorkerStarted
 from contracts.events import CallError, Event, Recorded
+from contracts.ids import ROOT_CALL
 from contracts.responses import Item, Response, ResponseUsage
 from contracts.rollouts import RolloutRequest
 
@@ -201,21 +202,26 @@ class _Running:
         self.caller: _Running | None = None
         self.over = False
         self.source = f"agents/{agent}/{agent}-0-aaa"
-        delivery = cast("Delivery", SimpleNamespace(event=event))
-        self._rollout = Rollout(delivery, request, event.time)
-        self.execution = execution_of(kind, config, event, request, prefix=self._rollout.prefix)
+        self._tally = Tally(event.time)
+        prefix = "" if event.callkey == ROOT_CALL else event.callkey + SUB_CALL
+        self.execution = execution_of(kind, config, event, request, prefix=prefix)
 
     def begin(self) -> list[tuple[Call, Event]]:
         return self._publish(self.execution.start())
 
     def hear(self, reply: Event, data: bytes) -> list[tuple[Call, Event]]:
-        self._rollout.tally.add(reply, data)
+        self._tally.add(reply, data)
         return self._publish(
             self.execution.deliver(Reply(key=reply.callkey, type=reply.type, data=data, time=reply.time, id=reply.id))
         )
 
     def ended(self) -> tuple[str, bytes]:
-        return ending(self._rollout, self.execution)
+        stats = self._tally.stats(self.event.time, self._recorder.log[-1].event.time)
+        found = outcome_of(self.execution)
+        if isinstance(found, CallError):
+            return failure(self.event, found, stats)
+        what = "rollout.completed" if self.event.callkey == ROOT_CALL else "agent.replied"
+        return what, msgspec.json.encode(msgspec.structs.replace(found, stats=stats))
 
     def _publish(self, calls: list[Call]) -> list[tuple[Call, Event]]:
         made = []
