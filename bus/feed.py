@@ -1,6 +1,6 @@
 """The finished rollouts of a run, as a durable consumer that remembers what was committed.
 
-Called by collection and by trainers. It is a pool whose events are terminal events.
+For trainers' clients, which acknowledge what they have used. It is a pool whose events are terminal events.
 """
 
 from collections.abc import Awaitable, Callable

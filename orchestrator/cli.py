@@ -31,7 +31,7 @@ Collects rollouts of LLM agents for reinforcement learning and evaluation.
 \b
 jetgym doctor                         what is missing on this machine
 jetgym run configs/demo.yaml          collect rollouts
-jetgym run configs/demo.yaml --repeats 8 ++policy.models.chat_model.seed=1
+jetgym run configs/demo.yaml --repeats 8 ++policy.models.local_llm.seed=1
 jetgym new resources my_environment   a working component to change
 
 CONFIG is a YAML file; a=b, ++a=b, +a=b and ~a beside it change it (Hydra's overrides).

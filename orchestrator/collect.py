@@ -13,6 +13,7 @@ from pathlib import Path
 from secrets import token_hex
 
 import msgspec
+import structlog
 
 from bus import Bus, Conflict
 from contracts.events import Recorded
@@ -31,6 +32,7 @@ ARRIVED = 4_096
 FLUSH_S = 0.5
 """Seconds between two hand-overs of result lines to the operating system."""
 
+_log = structlog.get_logger("collect")
 _REQUEST = msgspec.json.Decoder(RolloutRequest)
 
 
@@ -72,9 +74,10 @@ async def collect(
 
     async def lane() -> None:
         for rollout, request in waiting:
-            if rollout in ended:
-                continue
             await room.acquire()
+            if rollout in ended:  # of a resumed run, heard before it was its turn
+                room.release()
+                continue
             submitted.add(rollout)
             await _submit(bus, run_id, rollout, request)
 
@@ -149,7 +152,10 @@ async def outcomes_in_log(bus: Bus, run_id: str) -> AsyncIterator[Outcome]:
         async for recorded in bus.scan(asked, bus.subjects.ended_of(partition, run_id), partition=partition):
             event = recorded.event
             if event.type != "rollout.requested":
-                data = await bus.fetch_data(event)
-                yield outcome(event.rolloutid, requests.pop(event.rolloutid), event.type, data)
+                request = requests.pop(event.rolloutid, None)
+                if request is None:
+                    _log.warning("request_missing", rollout=event.rolloutid, hint="the log has forgotten it: max_age_s")
+                    continue
+                yield outcome(event.rolloutid, request, event.type, await bus.fetch_data(event))
             elif event.replyto == bus.subjects.ended(run_id, event.rolloutid):
                 requests[event.rolloutid] = _REQUEST.decode(await bus.fetch_data(event))

@@ -20,7 +20,7 @@ from contracts.deployments import Description
 from orchestrator.config import Config
 from orchestrator.errors import ConfigError, LaunchError, Problem, nearest
 from orchestrator.instances import Instance
-from orchestrator.venvs import Python, Report, Venvs
+from orchestrator.venvs import NoAnswer, Python, Report, Venvs
 
 Descriptions = Mapping[str, Description]
 """By instance name."""
@@ -121,23 +121,14 @@ def _not_looked_into(instance: Instance) -> Description:
 
 
 async def _describe_in_venv(config: Config, instance: Instance, python: Python) -> dict[str, Description]:
-    process = await asyncio.create_subprocess_exec(
-        *python.command("components.workers.describe"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    question = msgspec.json.encode(_request(config, instance))
     try:
-        async with asyncio.timeout(DESCRIBE_S):
-            out, err = await process.communicate(msgspec.json.encode(_request(config, instance)))
-    except TimeoutError as error:
-        process.kill()
-        raise LaunchError(f"{instance.name}: importing its code took longer than {DESCRIBE_S:.0f} s") from error
-    if process.returncode != 0:
-        tail = config.redactor.text(err.decode(errors="replace").strip())
+        answer = await python.ask("components.workers.describe", question, DESCRIBE_S)
+    except NoAnswer as error:
         where = folder(instance.kind, instance.implementation)
-        raise LaunchError(f"{instance.name}: the code in {where} cannot be loaded:\n{tail}")
-    return {instance.name: msgspec.json.decode(out, type=Description)}
+        said = config.redactor.text(str(error))
+        raise LaunchError(f"{instance.name}: the code in {where} cannot be loaded:\n{said}") from error
+    return {instance.name: msgspec.json.decode(answer, type=Description)}
 
 
 def _broken_references(config: Config, descriptions: Descriptions) -> list[Problem]:

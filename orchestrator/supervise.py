@@ -158,7 +158,7 @@ class _Worker:
             if refused or failed_starts >= self._settings.failed_starts:
                 raise WorkerDied(self._last_words(code, failed_starts))
             restarts = 0 if loop.time() - started > STEADY_S else restarts + 1
-            delay = min(BACKOFF_S * 2 ** (restarts - 1), MAX_BACKOFF_S) * random.uniform(0.5, 1.0)  # noqa: S311
+            delay = min(BACKOFF_S * 2 ** min(max(restarts - 1, 0), 10), MAX_BACKOFF_S) * random.uniform(0.5, 1.0)  # noqa: S311
             self._report(f"{self.name} {self._how(code)}; starting it again in {delay:.1f} s ({self._log})")
             self.ready.clear()
             with suppress(TimeoutError):

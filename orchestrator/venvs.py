@@ -45,6 +45,10 @@ _START: Final = (
 """Runs a module in a child process that gets SIGTERM when its parent dies (Linux; elsewhere its pipes tell it)."""
 
 
+class NoAnswer(Exception):
+    """A module that was asked something ended without an answer."""
+
+
 class Python(NamedTuple):
     """An interpreter that has JetGym's packages."""
 
@@ -55,6 +59,31 @@ class Python(NamedTuple):
     def command(self, module: str) -> list[str]:
         """The command that runs one of our modules in a child; the working directory stays off its path."""
         return [self.executable, "-P", "-c", _START, module, str(os.getpid())]
+
+    async def ask(self, module: str, question: bytes, deadline_s: float) -> bytes:
+        """What one of our modules answers on standard output to `question` on standard input.
+
+        Raises `NoAnswer` with the end of what it wrote on standard error.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *self.command(module),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(deadline_s):
+                answer, errors = await process.communicate(question)
+        except TimeoutError:
+            raise NoAnswer(f"it took longer than {deadline_s:.0f} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            said = errors.decode(errors="replace").strip().splitlines()[-_TAIL:]
+            raise NoAnswer("\n".join(said) or f"it ended with exit code {process.returncode} and said nothing")
+        return answer
 
 
 class Venvs:
@@ -114,7 +143,7 @@ class Venvs:
         asked = ["--requirement", str(requirements)]
         if (overrides := _overrides(requirements)).is_file():
             asked += ["--overrides", str(overrides)]
-        await self._uv(label, "pip", "install", "--python", python, *core, *asked)
+        await self._uv(label, "pip", "install", "--compile-bytecode", "--python", python, *core, *asked)
         _link_core(building)
         (building / _COMPLETE).write_text(json.dumps({"component": label, "core": core}) + "\n")
         building.rename(place)

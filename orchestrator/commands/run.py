@@ -60,7 +60,7 @@ def run(
     \b
     jetgym run configs/demo.yaml
     jetgym run configs/demo.yaml --input tasks.jsonl --repeats 8
-    jetgym run configs/demo.yaml ++policy.models.chat_model.seed=1
+    jetgym run configs/demo.yaml ++policy.models.local_llm.seed=1
     jetgym run configs/demo.yaml --output results/first --resume
     jetgym run --url nats://127.0.0.1:4222 --input tasks.jsonl
     """  # noqa: D301 - the help keeps these lines as they are

@@ -50,7 +50,8 @@ async def _up(config: Config, folder: Path) -> None:
             async with Deployment.start(checked, files, report) as deployment:
                 (folder / CONFIG).write_text(config.to_yaml(checked.descriptions))
                 report.pause()
-                console.print(f"ready at {config.redactor.text(deployment.url)}; Ctrl-C stops it", markup=False)
-                console.print(f"  jetgym run --url {deployment.url} --input TASKS.jsonl", markup=False)
+                url = config.redactor.text(deployment.url)
+                console.print(f"ready at {url}; Ctrl-C stops it", markup=False)
+                console.print(f"  jetgym run --url {url} --input TASKS.jsonl", markup=False)
                 console.print(f"  jetgym status {folder}", markup=False, soft_wrap=True)
                 await deployment.while_alive(asyncio.Event().wait())

@@ -26,7 +26,7 @@ def validate(
 
     \b
     jetgym validate configs/demo.yaml
-    jetgym validate configs/demo.yaml ++policy.models.chat_model.temperature=0.7 --yaml
+    jetgym validate configs/demo.yaml ++policy.models.local_llm.seed=1 --yaml
     """  # noqa: D301 - the help keeps these lines as they are
     config = resolve(configs)
     if yaml_only:
