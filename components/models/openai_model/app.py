@@ -6,6 +6,7 @@ from components.models.base import Model, ModelCall
 from components.models.engine import Engine, EngineConfig
 from components.models.errors import ModelError
 from components.models.sampling import sampled
+from contracts.events import ErrorKind
 from contracts.responses import Response, ResponseCreateParams
 
 _NOT_SENT = ("stream", "stream_options")
@@ -39,7 +40,23 @@ class OpenAIModel(Model[EngineConfig]):
             body["model"] = config.model
         body.update(config.extra_body)
         response = await self._engine.post("/responses", msgspec.json.encode(body), Response.model_validate_json, call)
-        if response.status == "failed":
-            why = f"{response.error.code}: {response.error.message}" if response.error else "it does not say why"
-            raise ModelError("unavailable", f"the engine's response {response.id} has status `failed`: {why}")
+        _refuse_unfinished(response)
         return response
+
+
+def _refuse_unfinished(response: Response) -> None:
+    """Raises `ModelError` for a response that is not the model's answer; an engine that says no status has finished."""
+    match response.status:
+        case None | "completed" | "incomplete":
+            return
+        case "queued" | "in_progress":
+            kind: ErrorKind = "bad_request"
+            why = "a background response has no reply to wait for. Next: leave `background` out of extra_body"
+        case "failed" | "cancelled":
+            kind = "unavailable"
+            error = response.error
+            why = f"{error.code}: {error.message}" if error else "it does not say why"
+        case _:
+            kind = "unavailable"
+            why = "no reply has that status. Next: check that base_url leads to a Responses endpoint"
+    raise ModelError(kind, f"the engine's response {response.id} has status `{response.status}`: {why}")

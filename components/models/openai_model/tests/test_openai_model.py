@@ -102,6 +102,34 @@ async def test_a_failed_response_is_an_error_with_the_engines_reason(endpoint: E
         await call(endpoint, {"input": "hi"})
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "why"),
+    [
+        ("queued", "bad_request", "leave `background` out of extra_body"),
+        ("in_progress", "bad_request", "leave `background` out of extra_body"),
+        ("cancelled", "unavailable", "it does not say why"),
+        ("failed", "unavailable", "it does not say why"),
+        ("paused", "unavailable", "check that base_url leads to a Responses endpoint"),
+    ],
+)
+async def test_a_response_that_has_not_come_to_its_end_is_no_reply(
+    endpoint: Endpoint, status: str, kind: str, why: str
+) -> None:
+    endpoint.reply = {**REPLY, "status": status, "output": []}
+    with pytest.raises(ModelError, match=f"has status `{status}`: .*{why}") as raised:
+        await call(endpoint, {"input": "hi"})
+    assert raised.value.kind == kind
+
+
+@pytest.mark.parametrize("status", [{}, {"status": None}, {"status": "completed"}, {"status": "incomplete"}])
+async def test_a_response_that_has_come_to_its_end_is_a_reply(
+    endpoint: Endpoint, status: dict[str, str | None]
+) -> None:
+    endpoint.reply = {name: value for name, value in REPLY.items() if name != "status"} | status
+    response = await call(endpoint, {"input": "hi"})
+    assert json.loads(response.to_json()) == endpoint.reply
+
+
 async def test_a_reply_that_is_no_response_is_told_with_what_is_wrong(endpoint: Endpoint) -> None:
     endpoint.reply = {**REPLY, "usage": {"input_tokens": "many"}}
     with pytest.raises(ModelError, match=r"usage\.input_tokens: .*base_url"):
