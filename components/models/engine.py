@@ -5,10 +5,19 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, Self, TypeVar
 
 import aiohttp
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SecretStr,
+    model_validator,
+)
 from yarl import URL
 
 from components.models.base import ModelCall, ModelConfig
@@ -28,7 +37,10 @@ _UNKNOWN_KEY = "401"
 def _base_url(value: str) -> str:
     url = URL(value)
     if url.scheme not in {"http", "https"} or not url.host:
-        raise ValueError(f"{value!r} is no base URL; it should look like http://127.0.0.1:8000/v1")
+        shown = repr(value) if value.isprintable() and not {"@", "?", "#"} & set(value) else "this"
+        raise ValueError(f"{shown} is no base URL; it should look like http://127.0.0.1:8000/v1")
+    if "?" in value or "#" in value:
+        raise ValueError("a base URL has no `?…` and no `#…`; a key goes into api_key, or into headers")
     for path in ("/chat/completions", "/responses"):
         if url.path.rstrip("/").endswith(path):
             raise ValueError(f"a base URL ends before {path}, which is added to it")
@@ -80,6 +92,15 @@ class EngineConfig(ModelConfig):
     """Further fields of the body, as the engine names them (`top_k`, `chat_template_kwargs`, …); they win over those
     that are made from the request."""
     http: HttpConfig = HttpConfig()
+
+    @model_validator(mode="after")
+    def _one_authorization(self) -> Self:
+        """HTTP has one header for both kinds of it."""
+        given = "api_key" if self.api_key is not None else None
+        given = next((f"headers.{name}" for name in self.headers if name.lower() == "authorization"), given)
+        if given is not None and any("@" in URL(url).raw_authority for url in self.base_url):
+            raise ValueError(f"a base_url with a user and {given} exclude each other: leave one of them out")
+        return self
 
 
 class Engine:

@@ -26,12 +26,42 @@ def test_base_urls_are_one_or_a_list_and_lose_their_last_slash() -> None:
         ("ftp://host/v1", "is no base URL"),
         ("http://host/v1/chat/completions", "ends before /chat/completions"),
         ("http://host/v1/responses/", "ends before /responses"),
+        ("http://host/v1?api_key=X", "a key goes into api_key"),
+        ("http://host/v1?", "a key goes into api_key"),
+        ("http://host/v1#part", "a key goes into api_key"),
         ([], "at least 1 item"),
     ],
 )
 def test_what_is_no_base_url_is_refused_in_the_config(url: object, why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         EngineConfig.model_validate({"base_url": url})
+
+
+@pytest.mark.parametrize("url", ["http://host/v1?api_key=word", "ftp://me:word@host", "me:word@host/v1", "x?key=word"])
+def test_the_refusal_of_a_base_url_holds_no_secret(url: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        EngineConfig.model_validate({"base_url": url})
+    assert "word" not in " ".join(error["msg"] for error in raised.value.errors())
+
+
+@pytest.mark.parametrize("further", [{"api_key": "sk-1"}, {"headers": {"authorization": "Bearer sk-1"}}])
+@pytest.mark.parametrize("user", ["me:word@", ":word@", "me@"])
+def test_a_user_in_a_base_url_and_another_authorization_exclude_each_other(
+    user: str, further: dict[str, object]
+) -> None:
+    urls = ["http://host/v1", f"http://{user}host/v1"]
+    with pytest.raises(ValidationError, match="exclude each other: leave one of them out") as raised:
+        EngineConfig.model_validate({"base_url": urls, **further})
+    assert not {"sk-1", "word"} & set(raised.value.errors()[0]["msg"].split())
+
+
+async def test_a_user_in_a_base_url_is_sent(start_engine: StartEngine) -> None:
+    engine = await start_engine(OK)
+    config = {"base_url": engine.url.replace("//", "//me:word@"), "headers": {"X-Org": "we"}}
+    client = Engine(EngineConfig.model_validate(config))
+    await client.start()
+    await client.stop()
+    assert "Authorization: Basic bWU6d29yZA==" in engine.requests[0]
 
 
 def test_keys_do_not_show_in_a_config_that_is_printed_or_dumped() -> None:
