@@ -1,30 +1,33 @@
 """Adoption: a worker carries on a rollout that another one began, from the rollout's history.
 
-Reads the log, records `rollout.adopted` with the next epoch (the first writer has it), listens to the replies that
-are still on their way to the workers before, reads the log once more, and re-executes the agent's code. Called by
-the agent worker for redelivered rollouts and when it finds that another worker wrote one of its calls; the worker
+Reads the log, listens to the replies that are still on their way to the workers before, records `rollout.adopted` with
+the next epoch (the first writer has it), reads the log again up to that record, and re-executes the agent's code. So
+every reply is either in the history or will be heard, also where a replica of the log lags. Called by the agent worker
+for rollouts that may have been begun before, and when it finds that another worker wrote one of their calls; the worker
 keeps back the replies that arrive meanwhile.
 """
 
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
 
 import msgspec
 
-from bus import Conflict
-from components.durable import Call, from_recorded, reexecute
+from bus import Bus, Conflict, Replies, Unreachable
+from components.durable import Call, Execution, from_recorded, reexecute
 from components.durable.history import SUB_CALL
-from components.workers.rollout import Rollout
-from components.workers.tally import Tally
+from components.workers.rollout import NOT_BEGUN, Rollout
 from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL
-from contracts.rollouts import Adopted, TimerRequest
+from contracts.rollouts import Adopted, RolloutResult, TimerRequest
 
-if TYPE_CHECKING:
-    from components.workers.agent import AgentWorker
+LAG_S: Final = 10.0
+"""Seconds that a replica of the log may lag behind its leader."""
+_LOOK_AGAIN_S: Final = 0.05
 
-_ADOPTED = msgspec.json.Decoder(Adopted)
-_TIMER = msgspec.json.Decoder(TimerRequest)
+_ADOPTED: Final = msgspec.json.Decoder(Adopted)
+_TIMER: Final = msgspec.json.Decoder(TimerRequest)
 
 
 class Lost(Exception):
@@ -35,38 +38,129 @@ class Lost(Exception):
         super().__init__(reason)
 
 
-async def adopt(worker: "AgentWorker", rollout: Rollout) -> list[Call]:
-    """Re-executes the rollout from its history; returns the calls that it makes beyond it.
+class Exhausted(Exception):
+    """Too many workers in a row held this rollout and ended without adding anything to it."""
 
-    Raises `Lost`, or `NondeterminismError`.
+
+class Resumed(NamedTuple):
+    """Where the rollout stands now."""
+
+    calls: list[Call]
+    """What the code asks for and nobody has published."""
+    timers: list[tuple[Event, float]]
+    """Requests of the timers that have not fired, and seconds until they are due."""
+
+
+async def adopt(
+    bus: Bus, replies: Replies, worker: str, rollout: Rollout, fresh: Callable[[Rollout], Execution[RolloutResult]]
+) -> Resumed | None:
+    """Takes the rollout to where its history ends; None if it was ended meanwhile.
+
+    Raises `Lost`, `Exhausted` and `NondeterminismError`.
     """
-    recorded = await worker.bus.history(rollout.id)
-    _refuse_if_ended(rollout, recorded)
-    await _claim(worker, rollout, recorded)
-    for before in _workers_before(worker, rollout, recorded):
-        await worker.hear(before)
-    recorded = await worker.bus.history(rollout.id)
-    _refuse_if_ended(rollout, recorded)
-
-    data = {entry.seq: await worker.bus.fetch_data(entry.event) for entry in recorded if _mine(rollout, entry.event)}
-    blobs = {entry.event.dataref: data[entry.seq] for entry in recorded if entry.event.dataref and entry.seq in data}
-    rollout.tally = Tally(rollout.taken)
-    rollout.tally.adoptions = rollout.epoch
-    worker.close(rollout)
-    rollout.execution = execution = worker.execution_of(rollout)
+    rollout.close()
+    recorded = await _take_over(bus, replies, worker, rollout)
+    mine = [entry for entry in recorded if _mine(rollout, entry.event)]
+    data = {entry.seq: await bus.fetch_data(entry.event) for entry in mine}
+    if rollout.ended:
+        return None
+    if mine:
+        rollout.taken_at(mine[0].event.time)
+    rollout.tally.adoptions = len(_claims(rollout, recorded))
+    rollout.execution = execution = fresh(rollout)
+    blobs = {entry.event.dataref: data[entry.seq] for entry in mine if entry.event.dataref}
     calls = reexecute(execution, from_recorded(recorded, prefix=rollout.prefix, blobs=blobs))
-    rollout.seq = max((entry.seq for entry in recorded), default=0)
-    outstanding = execution.outstanding
-    for entry in recorded:
+    timers, outstanding = [], execution.outstanding
+    for entry in mine:
         event = entry.event
-        if entry.seq not in data:
-            continue
         if not event.type.endswith(".requested"):
             rollout.tally.add(event, data[entry.seq])
+            rollout.seq = entry.seq
         elif event.type == "timer.requested" and event.callkey in outstanding:
-            due = event.time + timedelta(seconds=_TIMER.decode(data[entry.seq]).delay)
-            worker.arm(rollout, event, (due - datetime.now(UTC)).total_seconds())
-    return calls
+            ago = (datetime.now(UTC) - event.time).total_seconds()
+            timers.append((event, _TIMER.decode(data[entry.seq]).delay - ago))
+    return Resumed(calls, timers)
+
+
+async def adoptions(bus: Bus, partition: int) -> AsyncIterator[tuple[Event, Adopted]]:
+    """Every adoption from now on, by whichever worker."""
+    subject = bus.subjects.adopted_of(partition)
+    last = await bus.last(subject)
+    start = 1 if last is None else last.seq + 1
+    async for recorded in bus.scan(subject, partition=partition, start=start, follow=True):
+        try:
+            adopted = _ADOPTED.decode(recorded.event.data)
+        except msgspec.DecodeError:
+            continue  # whatever it is, the others are to be heard
+        yield recorded.event, adopted
+
+
+async def _take_over(bus: Bus, replies: Replies, worker: str, rollout: Rollout) -> list[Recorded]:
+    """Makes the rollout this worker's; returns its history, after which no reply goes unheard."""
+    recorded = await bus.history(rollout.id)
+    _refuse_if_ended(rollout, recorded)
+    if rollout.epoch == NOT_BEGUN:
+        if rollout.delivery.num_delivered == 1 and not _begun(rollout, recorded):
+            rollout.epoch = 0  # a server that crashed cannot say whether it was delivered, but nobody began it
+            return recorded
+        _refuse_if_exhausted(rollout, recorded, bus.config.max_deliver)
+    heard = {worker}
+    await _hear(replies, rollout, recorded, heard)
+    claimed = await _claim(bus, worker, rollout, recorded)
+    try:
+        async with asyncio.timeout(LAG_S):
+            while True:
+                recorded = await bus.history(rollout.id)
+                if not await _hear(replies, rollout, recorded, heard):
+                    if any(entry.seq == claimed for entry in recorded):
+                        break
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+    except TimeoutError:
+        raise Unreachable(f"the history of {rollout.id} does not show event {claimed} after {LAG_S:g} s") from None
+    _refuse_if_ended(rollout, recorded)
+    return recorded
+
+
+async def _hear(replies: Replies, rollout: Rollout, recorded: list[Recorded], heard: set[str]) -> bool:
+    """Listens to all workers whose replies are outstanding; whether one of them was not yet `heard`."""
+    answered = {entry.subject for entry in recorded}
+    asked = {
+        entry.event.replyto.split(".")[3]
+        for entry in recorded
+        if entry.event.type.endswith(".requested")
+        and _mine(rollout, entry.event)
+        and entry.event.replyto not in answered
+    }
+    for worker in asked - heard:
+        await replies.subscribe_also(worker)
+    new = not asked <= heard
+    heard |= asked
+    return new
+
+
+async def _claim(bus: Bus, worker: str, rollout: Rollout, recorded: list[Recorded]) -> int:
+    """Records the adoption; returns its sequence. A rollout and those nested in it have one row of epochs."""
+    latest = max(_claims(rollout, recorded), key=lambda claim: claim.epoch, default=None)
+    if latest is not None and rollout.epoch != NOT_BEGUN and latest.epoch > rollout.epoch:
+        raise Lost(f"{latest.worker} adopted it as epoch {latest.epoch}", finished=False)
+    taken = [_ADOPTED.decode(entry.event.data).epoch for entry in recorded if entry.event.type == "rollout.adopted"]
+    rollout.epoch = max(taken, default=0)
+    while True:
+        rollout.epoch += 1  # before the publish: whoever is heard to have a higher one came later
+        event = bus.event(
+            type="rollout.adopted",
+            subject=bus.subjects.adopted(rollout.request.run_id, rollout.id, rollout.epoch),
+            data=msgspec.json.encode(Adopted(epoch=rollout.epoch, worker=worker)),
+            rolloutid=rollout.id,
+            callkey=rollout.event.callkey,
+            causationid=rollout.event.id,
+            traceparent=rollout.event.traceparent,
+        )
+        try:
+            return await bus.publish(event)
+        except Conflict as conflict:
+            if conflict.stored.event.callkey == rollout.event.callkey:
+                raise Lost(f"{conflict.stored.event.source} adopted it", finished=False) from conflict
 
 
 def _mine(rollout: Rollout, event: Event) -> bool:
@@ -81,51 +175,32 @@ def _mine(rollout: Rollout, event: Event) -> bool:
     )
 
 
+def _claims(rollout: Rollout, recorded: list[Recorded]) -> list[Adopted]:
+    """The adoptions of this very execution."""
+    return [
+        _ADOPTED.decode(entry.event.data)
+        for entry in recorded
+        if entry.event.type == "rollout.adopted" and entry.event.callkey == rollout.event.callkey
+    ]
+
+
+def _begun(rollout: Rollout, recorded: list[Recorded]) -> bool:
+    return any(_mine(rollout, entry.event) for entry in recorded) or bool(_claims(rollout, recorded))
+
+
 def _refuse_if_ended(rollout: Rollout, recorded: list[Recorded]) -> None:
-    if any(entry.subject == rollout.event.replyto for entry in recorded):
+    """A nested rollout has ended too when that around it has: nobody waits for it."""
+    if any(entry.subject == rollout.event.replyto or ".rollout.ended." in entry.subject for entry in recorded):
         raise Lost("it has already ended", finished=True)
 
 
-async def _claim(worker: "AgentWorker", rollout: Rollout, recorded: list[Recorded]) -> None:
-    """Records the adoption. The epochs of a rollout and of those nested in it are one row of numbers."""
-    adopted = [
-        (_ADOPTED.decode(entry.event.data), entry.event.callkey)
-        for entry in recorded
-        if entry.event.type == "rollout.adopted"
-    ]
-    ours = [claim for claim, key in adopted if key == rollout.event.callkey]
-    latest = max(ours, key=lambda claim: claim.epoch, default=None)
-    if latest is not None and rollout.execution is not None and latest.worker != worker.worker:
-        raise Lost(f"{latest.worker} adopted it as epoch {latest.epoch}", finished=False)
-    epoch = max((claim.epoch for claim, _ in adopted), default=0)
-    while True:
-        epoch += 1
-        event = worker.bus.event(
-            type="rollout.adopted",
-            subject=worker.bus.subjects.adopted(rollout.request.run_id, rollout.id, epoch),
-            data=msgspec.json.encode(Adopted(epoch=epoch, worker=worker.worker)),
-            rolloutid=rollout.id,
-            callkey=rollout.event.callkey,
-            causationid=rollout.event.id,
-            traceparent=rollout.event.traceparent,
-        )
-        try:
-            await worker.bus.publish(event)
-        except Conflict as conflict:
-            if conflict.stored.event.callkey == rollout.event.callkey:
-                raise Lost(f"{conflict.stored.event.source} adopted it", finished=False) from conflict
-        else:
-            rollout.epoch = epoch
-            return
+def _refuse_if_exhausted(rollout: Rollout, recorded: list[Recorded], limit: int) -> None:
+    """Counts the workers that it was with since anything was last added to its history.
 
-
-def _workers_before(worker: "AgentWorker", rollout: Rollout, recorded: list[Recorded]) -> set[str]:
-    """The workers whose replies are outstanding, other than this one."""
-    answered = {entry.subject for entry in recorded}
-    return {
-        entry.event.replyto.split(".")[3]
-        for entry in recorded
-        if entry.event.type.endswith(".requested")
-        and _mine(rollout, entry.event)
-        and entry.event.replyto not in answered
-    } - {worker.worker}
+    Not those of its whole life: a long rollout outlives many workers, and one that was held together with a rollout
+    that ends its workers is not to blame.
+    """
+    last = max((entry.seq for entry in recorded if entry.event.type != "rollout.adopted"), default=0)
+    workers = 1 + len(_claims(rollout, [entry for entry in recorded if entry.seq > last]))
+    if workers >= limit:
+        raise Exhausted(f"{workers} workers in a row ended, or gave it back, without adding anything to it")

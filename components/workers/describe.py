@@ -6,6 +6,7 @@ The orchestrator calls `describe` in its own process for components that need no
 
 import difflib
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,6 +40,8 @@ def describe(request: DescribeRequest) -> Description:
         component = load(request.kind, request.implementation)
     except ComponentError as error:
         return msgspec.structs.replace(blank, problems=(ConfigProblem(path="", message=str(error)),))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an author's module
+        return msgspec.structs.replace(blank, problems=(ConfigProblem(path="", message=_broken(error)),))
     config_class = _config_class(component)
     keys = tuple(sorted(config_class.model_fields))
     try:
@@ -59,6 +62,15 @@ def describe(request: DescribeRequest) -> Description:
         aggregates = component.jetgym_plan.aggregate_metrics is not None
         return msgspec.structs.replace(found, tools=said.tools, stateful=said.stateful, aggregates=aggregates)
     return found
+
+
+def _broken(error: BaseException) -> str:
+    """Why a module cannot be imported, with the author's own line."""
+    if isinstance(error, SyntaxError):
+        return f"its code has a syntax error at {error.filename}:{error.lineno}: {error.msg}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"its code cannot be imported: {type(error).__name__}: {error}{where}"
 
 
 def _config_class(component: type) -> type[BaseModel]:

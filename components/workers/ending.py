@@ -6,12 +6,10 @@ Whatever an author's code returned or raised becomes an event that everybody can
 
 import math
 import traceback
-from datetime import UTC, datetime
 
 import msgspec
 
 from components.durable import CallFailed, Execution, NondeterminismError
-from components.workers.rollout import Rollout
 from contracts.events import CallError, Event
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import RolloutFailure, RolloutResult, RolloutStats
@@ -22,13 +20,12 @@ MAX_MESSAGE = 4000
 _RESULT = msgspec.json.Decoder(RolloutResult)
 
 
-def ending(rollout: Rollout, execution: Execution[RolloutResult]) -> tuple[str, bytes]:
-    """Type and data of the event that ends this rollout, from its finished execution."""
-    stats = rollout.tally.stats(rollout.event.time, datetime.now(UTC))
+def ending(request: Event, execution: Execution[RolloutResult], stats: RolloutStats) -> tuple[str, bytes]:
+    """Type and data of the event that ends the rollout of `request`, from its finished execution."""
     found = outcome_of(execution)
     if isinstance(found, CallError):
-        return failure(rollout.event, found, stats)
-    what = "rollout.completed" if rollout.event.callkey == ROOT_CALL else "agent.replied"
+        return failure(request, found, stats)
+    what = "rollout.completed" if request.callkey == ROOT_CALL else "agent.replied"
     return what, msgspec.json.encode(msgspec.structs.replace(found, stats=stats))
 
 

@@ -6,7 +6,7 @@ State only; `components.workers.agent` moves it. Kept small: a worker holds tens
 import asyncio
 import time
 from collections import deque
-from datetime import datetime
+from datetime import UTC, datetime
 
 from bus import Delivery
 from components.durable import Execution
@@ -14,48 +14,56 @@ from components.durable.history import SUB_CALL
 from components.workers.tally import Tally
 from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL
-from contracts.rollouts import RolloutRequest, RolloutResult
+from contracts.rollouts import RolloutRequest, RolloutResult, RolloutStats
+
+NOT_BEGUN = -1
+"""The epoch of a rollout that this worker has neither begun nor adopted."""
 
 
 class Rollout:
-    """A rollout, or a nested one (an agent called by an agent), that this worker serves."""
+    """A rollout, or a nested one (an agent called by an agent), that this worker holds."""
 
     __slots__ = (
-        "adopting",
         "delivery",
         "ended",
         "epoch",
         "execution",
-        "pending",
         "prefix",
+        "queue",
         "request",
         "sending",
         "seq",
+        "stale",
         "started",
-        "taken",
         "tally",
         "timers",
+        "working",
     )
 
-    def __init__(self, delivery: Delivery, request: RolloutRequest, taken: datetime) -> None:
+    request: RolloutRequest
+    """Set once it is decoded, before anything else happens."""
+
+    def __init__(self, delivery: Delivery) -> None:
         self.delivery = delivery
-        self.request = request
-        self.taken = taken
-        self.tally = Tally(taken)
-        self.prefix = "" if delivery.event.callkey == ROOT_CALL else f"{delivery.event.callkey}{SUB_CALL}"
+        self.prefix = prefix_under(delivery.event.callkey)
+        self.tally = Tally(datetime.now(UTC))
         self.execution: Execution[RolloutResult] | None = None
-        self.pending: deque[Recorded] | None = None
-        """Replies that wait: for the data of one before them, or for the end of an adoption."""
-        self.adopting = False
+        self.queue: deque[Recorded] | None = None
+        """Replies that wait, for an adoption or for the data of one before them; None: they go straight on."""
+        self.working = False
+        """Somebody works the queue off."""
+        self.stale = False
+        """It is to be adopted before it goes on: another worker may have begun it, or has written one of its calls."""
         self.sending = 0
-        """Calls whose publish has not been acknowledged."""
+        """Calls whose publish is not settled."""
         self.seq = 0
         """Sequence up to which the execution has been given its replies."""
-        self.epoch = 0
+        self.epoch = NOT_BEGUN
+        """0 for the worker that begins it; each adoption has the next."""
         self.timers: dict[str, asyncio.TimerHandle] | None = None
         """Timers that have not fired, by call key."""
         self.ended = False
-        """The terminal event is being written, or the rollout was lost to another worker."""
+        """The terminal event is being written, or the rollout is not this worker's any more."""
         self.started = time.monotonic()
 
     @property
@@ -73,8 +81,33 @@ class Rollout:
         """Under which the worker finds it for a reply."""
         return self.delivery.event.rolloutid, self.prefix
 
+    @property
+    def stats(self) -> RolloutStats:
+        """What it used so far."""
+        return self.tally.stats(self.event.time, datetime.now(UTC))
+
+    def taken_at(self, first: datetime) -> None:
+        """A worker before this one took it at `first`: deadline and counts begin there."""
+        ago = (datetime.now(UTC) - first).total_seconds()
+        self.started = time.monotonic() - max(0.0, ago)
+        self.tally = Tally(first)
+
+    def close(self) -> None:
+        """Ends its execution and its timers, so that another execution can take their place."""
+        for timer in (self.timers or {}).values():
+            timer.cancel()
+        self.timers = None
+        if self.execution is not None:
+            self.execution.close()
+            self.execution = None
+
 
 def prefix_of(callkey: str) -> str:
     """The prefix of the execution that made a call: empty for the rollout's own."""
     above, nested, _ = callkey.rpartition(SUB_CALL)
     return above + nested
+
+
+def prefix_under(callkey: str) -> str:
+    """The prefix of the execution that was asked for under a call key: empty for the rollout's own."""
+    return "" if callkey == ROOT_CALL else callkey + SUB_CALL

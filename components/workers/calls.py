@@ -1,0 +1,94 @@
+"""How do an agent's calls get into the log, and how do its timers fire?
+
+Called by the agent worker for every call that agent code makes. It knows nothing of executions beyond what they still
+wait for, and never decides what becomes of a rollout.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+
+import structlog
+
+from bus import Bus, Conflict, PayloadTooLarge
+from components.durable import Call
+from components.workers.answers import answer_to
+from components.workers.rollout import Rollout
+from contracts.errors import InvalidName
+from contracts.events import Event
+
+Run = Callable[[Rollout, Coroutine[None, None, None]], None]
+"""Runs a step of a rollout on its own; what it raises is taken care of."""
+
+
+class Unsendable(Exception):
+    """The agent made a call that cannot be made."""
+
+
+class Calls:
+    """The calls of all rollouts of one worker."""
+
+    def __init__(self, bus: Bus, worker: str, slots_of: Mapping[str, int], run: Run) -> None:
+        self._bus, self._worker, self._slots_of, self._run = bus, worker, slots_of, run
+        self._log = structlog.get_logger()
+
+    async def publish(self, rollout: Rollout, call: Call) -> bool:
+        """Stores the request and arms its timer; False if another worker has written this call. Raises `Unsendable`."""
+        try:
+            event = self._request(rollout, call)
+            await self._bus.publish(event)
+        except (InvalidName, PayloadTooLarge) as error:
+            raise Unsendable(f"call {call.key}: {error}") from error
+        except Conflict as conflict:
+            stored = conflict.stored.event
+            if stored.replyto != event.replyto:
+                self._log.warning("call.written_by_another", rollout=rollout.id, call=call.key, by=stored.source)
+                return False
+        if call.kind == "timers":
+            self.arm(rollout, event, call.delay)
+        return True
+
+    def _request(self, rollout: Rollout, call: Call) -> Event:
+        if call.kind != "timers" and call.instance not in self._slots_of:
+            known = ", ".join(sorted(self._slots_of))
+            raise Unsendable(f"call {call.key}: this deployment has no instance {call.instance!r}; it has: {known}")
+        subjects = self._bus.subjects
+        slots = self._slots_of.get(call.instance, 1)
+        return self._bus.event(
+            type=call.type,
+            subject=subjects.request(call.kind, call.instance, slots, rollout.id, call.key),
+            data=call.data,
+            rolloutid=rollout.id,
+            callkey=call.key,
+            replyto=subjects.reply(self._worker, rollout.id, call.key),
+            causationid=call.cause,
+            traceparent=rollout.event.traceparent,
+        )
+
+    # --- timers ------------------------------------------------------------------------------------------------
+
+    def arm(self, rollout: Rollout, request: Event, delay: float) -> None:
+        """Has the timer fire after `delay` seconds: its reply goes into the log, like any other."""
+        if rollout.ended or rollout.execution is None or request.callkey not in rollout.execution.outstanding:
+            return
+        if rollout.timers is None:
+            rollout.timers = {}
+        loop = asyncio.get_running_loop()
+        rollout.timers[request.callkey] = loop.call_later(max(0.0, delay), self._fire, rollout, request)
+
+    def disarm(self, rollout: Rollout) -> None:
+        """Drops the timers that the agent does not wait for any more."""
+        if rollout.timers and rollout.execution is not None:
+            outstanding = rollout.execution.outstanding
+            for key in [key for key in rollout.timers if key not in outstanding]:
+                rollout.timers.pop(key).cancel()
+
+    def _fire(self, rollout: Rollout, request: Event) -> None:
+        if rollout.timers is not None:
+            rollout.timers.pop(request.callkey, None)
+        self._run(rollout, self._fired(request))
+
+    async def _fired(self, request: Event) -> None:
+        try:
+            await self._bus.publish(answer_to(self._bus, request, "timer.replied", b"null"))
+        except Conflict:
+            self._log.info("timer.fired_already", rollout=request.rolloutid, call=request.callkey)
