@@ -7,6 +7,7 @@ itself and for ever; what a loss means for pending work is each listener's own d
 import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -189,8 +190,22 @@ class Connection:
                 listener(self.lost)
 
 
+def _check_url(url: str) -> None:
+    """Raises `Unreachable` for what can never be reached."""
+    for one in url.split(","):
+        try:
+            parts = urlsplit(one if "://" in one else f"nats://{one}")
+            good = bool(parts.hostname) and parts.scheme in {"nats", "tls", "ws", "wss"} and parts.port != 0
+        except ValueError:
+            good = False
+        if not good:
+            shown = one.rpartition("@")[2]
+            raise Unreachable(f"{shown!r} is no URL of a NATS server: it looks like nats://HOST:PORT")
+
+
 async def connect(url: str, *, name: str) -> Connection:
     """Connects within 5 s; raises `Unreachable` if nothing answers, `ServerUnfit` if it is too old."""
+    _check_url(url)
     wire = Wire()
     connection = Connection(wire, url)
     last: list[str] = []

@@ -62,6 +62,8 @@ def main() -> int:
         check_packages()
         asked = [arguments[0]] if arguments and arguments[0] in COMMANDS else COMMANDS
         build(asked)(args=arguments, prog_name="jetgym")
+    except KeyboardInterrupt:
+        return 130
     except Exception as error:
         tell = import_module("orchestrator.commands.failures").tell
         if not tell(error):

@@ -16,6 +16,7 @@ from secrets import choice, token_hex
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from bus import Bus, Conflict, EmbeddedServer, LogConfig
 from contracts.deployments import ResolvedDeployment, RunStarted
@@ -84,8 +85,10 @@ class Deployment:
             deployment._supervisor = supervisor
             facts = {"url": config.redactor.text(url), "namespace": settings.log.namespace, "pid": os.getpid()}
             files.live({**facts, "workers": supervisor.pids})
-            yield deployment
-            report("waiting for workers to finish what they hold")
+            try:
+                yield deployment
+            finally:
+                report("waiting for workers to finish what they hold")
 
     @classmethod
     @asynccontextmanager
@@ -145,9 +148,13 @@ class Deployment:
 
     async def _record(self) -> None:
         """Writes into the log what is deployed."""
+        redactor = self.config.redactor
         resolved = ResolvedDeployment(
             config=self.config.redacted(self.descriptions),
-            descriptions=dict(self.descriptions),
+            descriptions={
+                name: replace(found, config=redactor.tree(found.config, (name, found.kind, found.implementation)))
+                for name, found in self.descriptions.items()
+            },
             log=self.config.settings.log.model_dump(mode="json"),
         )
         subject = self.bus.subjects.deployment("resolved", new_id("d"))

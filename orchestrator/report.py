@@ -32,8 +32,9 @@ AGGREGATE_S = 600.0
 class RunReport:
     """Counts the outcomes of one run."""
 
-    def __init__(self, run_id: str, descriptions: Mapping[str, Description]) -> None:
+    def __init__(self, run_id: str, descriptions: Mapping[str, Description], *, skipped_lines: int = 0) -> None:
         self.run_id = run_id
+        self._skipped_lines = skipped_lines
         self._descriptions = descriptions
         self._environments = {name: _environment(d) for name, d in descriptions.items() if d.kind == "agents"}
         self._all = Metrics()
@@ -43,6 +44,11 @@ class RunReport:
         self._began = datetime.now(UTC)
         self._own: dict[str, Any] = {}
         self._wall_s = 0.0
+
+    @property
+    def completed(self) -> int:
+        """Rollouts with a reward."""
+        return self._all.completed
 
     def start(self) -> None:
         """The clock of the run starts now: everything is ready, nothing is submitted."""
@@ -87,6 +93,7 @@ class RunReport:
                 "started": self._began.isoformat(),
                 "wall_s": round(self._wall_s, 3),
                 "rollouts_per_s": round(ended / self._wall_s, 3) if self._wall_s else None,
+                "skipped_lines": self._skipped_lines,
                 **self._all.summary(),
             },
             "agents": {name: metrics.summary() for name, metrics in self._by_agent.items()},
@@ -95,6 +102,7 @@ class RunReport:
 
     def write(self, folder: Path) -> None:
         """Writes `metrics.json`."""
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / METRICS).write_text(json.dumps(self.document(), indent=2) + "\n")
 
     def show(self, console: Console, folder: Path) -> None:
@@ -104,6 +112,8 @@ class RunReport:
         console.print(self._table())
         rate = f", {run['rollouts_per_s']:.1f} rollouts/s" if run["rollouts_per_s"] else ""
         console.print(f"{run['completed']} completed, {run['failed']} failed in {run['wall_s']:.1f} s{rate}")
+        if self._skipped_lines:
+            console.print(f"  {self._skipped_lines} lines of the input were no tasks and were skipped")
         for kind, count in run["failures"].items():
             console.print(f"  failed with {kind}: {count}")
         console.print("\nWritten:")

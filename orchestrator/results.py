@@ -21,6 +21,10 @@ _FAILURE = msgspec.json.Decoder(RolloutFailure)
 _ENCODER = msgspec.json.Encoder()
 
 
+class _Named(msgspec.Struct):
+    rollout_id: str
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """An ended rollout, as the files and the metrics take it."""
 
@@ -74,6 +78,22 @@ def outcome(rollout_id: str, request: RolloutRequest, what: str, data: bytes) ->
         error=error,
         stats=stats,
     )
+
+
+def known_rollouts(folder: Path) -> list[str]:
+    """The first and the last rollout that the files of a run hold: enough to tell whether a log is theirs."""
+    found: list[str] = []
+    for name in (ROLLOUTS, FAILURES):
+        first = last = b""
+        try:
+            with (folder / name).open("rb") as file:
+                for line in file:
+                    if line.endswith(b"\n"):
+                        first, last = first or line, line
+        except FileNotFoundError:
+            continue
+        found += [msgspec.json.decode(line, type=_Named).rollout_id for line in dict.fromkeys((first, last)) if line]
+    return found
 
 
 class ResultFiles:

@@ -31,7 +31,9 @@ class RunFiles:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
-            raise UsageError(f"{self.folder} is in use by another jetgym: {live(self.folder) or ''}") from None
+            facts = live(self.folder) or {}
+            who = f" (process {facts['pid']}, {facts['url']})" if {"pid", "url"} <= facts.keys() else ""
+            raise UsageError(f"{self.folder} is in use by another jetgym{who}") from None
         return self
 
     def __exit__(

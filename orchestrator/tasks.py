@@ -5,6 +5,7 @@ the agent's resources are put into tasks that name none, each task is repeated, 
 `run` and `datasets` commands. It never talks to the log.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -27,6 +28,7 @@ SHOWN: Final = 20
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ENCODER: Final = msgspec.json.Encoder()
 _PARAMS: Final = "responses_create_params"
+_ENDLESS: Final = re.compile(rb"\d{4000}")
 
 
 class _AgentRef(msgspec.Struct):
@@ -198,10 +200,9 @@ def run_id_of(path: Path) -> str:
 
 def _read(name: str, number: int, line: bytes) -> TaskLine | Problem:
     where = f"{name}:{number}"
-    try:
-        fields = _FIELDS.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Problem(where, "", f"is no JSON object: {error}")
+    fields = _fields(line)
+    if isinstance(fields, str):
+        return Problem(where, "", fields)
     if (raw := fields.get(_PARAMS)) is None:
         return Problem(where, _PARAMS, f"is missing; {nearest(_PARAMS, list(fields))}")
     try:
@@ -211,6 +212,20 @@ def _read(name: str, number: int, line: bytes) -> TaskLine | Problem:
         others = f" (and {len(more)} more)" if more else ""
         return Problem(where, ".".join(filter(None, (_PARAMS, field))), f"{message}{others}")
     return TaskLine(number, fields, _FIELDS.decode(raw))
+
+
+def _fields(line: bytes) -> dict[str, msgspec.Raw] | str:
+    """The fields of a line, or what keeps it from being an object that every reader of JSON reads."""
+    try:
+        line.decode()
+        fields = _FIELDS.decode(line)
+    except UnicodeDecodeError as error:
+        return f"is no UTF-8: {error.reason} at byte {error.start}"
+    except msgspec.DecodeError as error:
+        return f"is no JSON object: {error}"
+    except RecursionError:
+        return "is nested too deeply"
+    return "holds a number of more than 4,000 digits" if _ENDLESS.search(line) else fields
 
 
 def _agent(dataset: Dataset, line: TaskLine, agents: Sequence[str]) -> str | Problem:

@@ -22,7 +22,7 @@ from orchestrator.errors import UsageError
 from orchestrator.launch import Deployment, new_id
 from orchestrator.progress import CollectProgress
 from orchestrator.report import RunReport
-from orchestrator.results import Outcome
+from orchestrator.results import Outcome, known_rollouts
 from orchestrator.run_files import MATERIALIZED, RunFiles
 from orchestrator.tasks import MaterializedTask, check_inputs, materialize, run_id_of, write_inputs
 
@@ -108,13 +108,15 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
                 if url is not None
                 else Deployment.start(checked, files, report)
             )
-        if not resume:
+        if resume:
+            await _check_log(deployment, run_id, folder)
+        else:
             write_inputs(folder / MATERIALIZED, inputs.tasks, id_of)
         for change in replace_config(folder, config.to_yaml(deployment.descriptions)):
             console.print(f"the config has changed since the run began: {change}", markup=False, soft_wrap=True)
         await deployment.record_run(run_id, folder / MATERIALIZED, inputs)
         report.pause()
-        results = RunReport(run_id, deployment.descriptions)
+        results = RunReport(run_id, deployment.descriptions, skipped_lines=inputs.skipped)
         try:
             await _collect(deployment, config, inputs.tasks, run_id=run_id, folder=folder, results=results)
         finally:
@@ -123,6 +125,18 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
             await results.ask_components(folder, config.instances, checked.pythons, roots(config))
             results.write(folder)
     results.show(console, folder)
+    if not results.completed:
+        raise typer.Exit(1)
+
+
+async def _check_log(deployment: Deployment, run_id: str, folder: Path) -> None:
+    """The files are written anew from the log, so results that it does not hold would be lost."""
+    for rollout in known_rollouts(folder):
+        if await deployment.bus.last(deployment.bus.subjects.ended(run_id, rollout)) is None:
+            raise UsageError(
+                f"{folder} holds the result of {rollout}, the log does not: it is another log than the run's (url, "
+                f"log.namespace), or it was deleted. Resume with the run's own log, or start a new run"
+            )
 
 
 async def _collect(

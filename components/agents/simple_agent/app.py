@@ -10,12 +10,15 @@ from pydantic import Field
 
 from components.agents.base import Agent, AgentConfig
 from components.agents.conversation import Conversation, exchange, only_reasoning
+from components.config import ModelRef, ResourcesRef
 from contracts.responses import Response, ResponseCreateParams
 
 
 class SimpleAgentConfig(AgentConfig):
-    """The limits of the loop."""
+    """Whom the loop calls, and its limits."""
 
+    model: ModelRef
+    resources: ResourcesRef
     max_turns: int = Field(default=32, ge=1)
     """Model calls in one rollout."""
     max_reasoning_turns: int = Field(default=3, ge=1)
