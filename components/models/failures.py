@@ -36,6 +36,8 @@ _CONTEXT: Final = re.compile(
 )
 """How engines say that a request does not fit the model."""
 
+_TOO_DEEP: Final = "it is nested too deeply"
+
 _NEXT_STEP: Final = {
     401: "check api_key",
     403: "check api_key and what it is allowed to use",
@@ -118,7 +120,9 @@ def of_status(status: int, headers: Mapping[str, str], body: bytes, secrets: Seq
     )
 
 
-def of_content(status: int, content_type: str, body: bytes, error: ValueError, secrets: Sequence[str]) -> Failure:
+def of_content(
+    status: int, content_type: str, body: bytes, error: ValueError | RecursionError, secrets: Sequence[str]
+) -> Failure:
     """A 2xx answer that is not what was asked for; `error` says why."""
     why = excerpt(_why(error, body).encode(), secrets)
     said = excerpt(body, secrets) or "an empty body"
@@ -168,7 +172,7 @@ def without_credentials(url: str) -> str:
 def _message_in(body: bytes) -> str:
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     error = document.get("error", document) if isinstance(document, dict) else None
     if isinstance(error, dict) and isinstance(error.get("message"), str):
@@ -177,11 +181,15 @@ def _message_in(body: bytes) -> str:
     return ""
 
 
-def _why(error: ValueError, body: bytes) -> str:
+def _why(error: ValueError | RecursionError, body: bytes) -> str:
+    if isinstance(error, RecursionError):
+        return _TOO_DEEP
     if not isinstance(error, ValidationError):
         return str(error)
     try:
         places = problems(error, json.loads(body))
+    except RecursionError:
+        return _TOO_DEEP
     except ValueError:
         return "it is not JSON"
     return "; ".join(": ".join(filter(None, place)) for place in places[:2])

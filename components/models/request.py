@@ -82,7 +82,8 @@ async def request(
         method: GET or POST.
         endpoints: The base URLs, and which of them rest.
         path: What follows a base URL, with its slash.
-        parse: Reads the body of a 2xx answer; raises ValueError if it is not what it should be.
+        parse: Reads the body of a 2xx answer; raises ValueError if it is not what it should be. RecursionError
+            is the fault of the body too: it is nested deeper than anything can read.
         body: JSON.
         headers: Sent with each try.
         limits: Bounds in time and tries.
@@ -110,7 +111,7 @@ async def request(
             endpoints.answered(url)
             try:
                 return parse(outcome.body)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 failure = of_content(outcome.status, outcome.content_type, outcome.body, error, secrets)
                 raise failure.error(request=named, tries=tries, seconds=loop.time() - began) from error
         if outcome.unreachable:

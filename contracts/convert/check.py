@@ -1,5 +1,6 @@
 """What the converters of whole documents share: fields that pass as they are, and the check of what was made."""
 
+import math
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
@@ -24,8 +25,10 @@ _SHORT: Final = 80
 
 
 def keep(extra: JsonObject | None, body: JsonObject, error: NoForm) -> None:
-    """Adds fields that pass as they are; refuses one that is there already with another value."""
+    """Adds fields that pass as they are; refuses one that is there already with another value, or is no JSON."""
     for name, value in (extra or {}).items():
+        if not _finite(value):
+            raise error(name, f"{name} holds NaN or an infinite number, which JSON does not have: {short(value)}")
         if body.setdefault(name, value) != value:
             raise error(name, f"{name} is said twice: as {short(value)}, and by another option as {short(body[name])}")
 
@@ -37,6 +40,15 @@ def checked(model: type[M], body: JsonObject, error: NoForm) -> M:
     except ValidationError as invalid:
         place, why = problems(invalid, body)[0]
         raise error(place.partition(".")[0], f"{place} cannot be passed on: {why}") from invalid
+
+
+def _finite(value: object) -> bool:
+    """Whether all numbers in a JSON value are; NaN would also differ from itself."""
+    if isinstance(value, dict):
+        return all(map(_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def short(value: object) -> str:

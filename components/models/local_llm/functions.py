@@ -169,5 +169,5 @@ def _as_item(item: Item, response_id: str) -> Item:
 def _decoded(text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -13,6 +13,7 @@ from components.models.base import ModelCall
 from components.models.endpoints import Endpoints
 from components.models.errors import ModelError
 from components.models.request import Limits, open_session, request
+from contracts.responses import Response
 from tests.unit.components.models.conftest import (
     Behaviour,
     StartEngine,
@@ -233,6 +234,29 @@ async def test_an_answer_that_is_not_json_is_told_with_its_type_and_start(
         await ask(session, engine.url)
     assert said in raised.value.message
     assert len(engine.requests) == 1
+
+
+DEEP = '{"x": ' + "[" * 100_000 + "]" * 100_000 + "}"
+
+
+@pytest.mark.parametrize("parse", [json.loads, Response.model_validate_json])
+async def test_an_answer_that_is_nested_too_deeply_is_the_engines_fault(
+    session: aiohttp.ClientSession, start_engine: StartEngine, parse: Callable[[bytes], object]
+) -> None:
+    engine = await start_engine(answer(200, DEEP))
+    with pytest.raises(ModelError, match="nested too deeply") as raised:
+        await request(session, "GET", Endpoints([engine.url]), "/models", parse=parse, limits=Limits())
+    assert raised.value.kind == "unavailable"
+    assert len(engine.requests) == 1
+
+
+async def test_a_refusal_that_is_nested_too_deeply_is_told_with_its_start(
+    session: aiohttp.ClientSession, start_engine: StartEngine
+) -> None:
+    engine = await start_engine(answer(400, DEEP))
+    with pytest.raises(ModelError, match=r'answered 400: \{"x": \[\[') as raised:
+        await ask(session, engine.url)
+    assert raised.value.kind == "bad_request"
 
 
 async def test_no_error_holds_a_key_or_the_credentials_of_a_url(

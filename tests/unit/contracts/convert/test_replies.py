@@ -214,6 +214,14 @@ def test_what_an_engine_says_beside_the_answer_is_kept_and_nulls_are_nothing() -
     assert "x_null" not in response["choice"]
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [1, {"a": float("nan")}]])
+@pytest.mark.parametrize("place", ["completion", "choice"])
+def test_a_number_that_json_does_not_have_is_refused_by_name(place: str, value: object) -> None:
+    document = completion(timing=value) if place == "completion" else completion(choice={"timing": value})
+    with pytest.raises(NoResponsesForm, match=r"(timing|choice) holds NaN or an infinite number"):
+        from_chat(document)
+
+
 def test_fields_of_a_message_that_says_only_calls_have_an_empty_message_to_stand_on() -> None:
     response = from_chat(completion({"content": None, "tool_calls": [CALL], "reasoning_details": [{"data": "x"}]}))
     message, call = response["output"]
