@@ -52,8 +52,8 @@ def output_of(value: object) -> ToolOutput:
     if isinstance(value, _PARTS):
         return output_of([value])
     if isinstance(value, list) and value and all(_is_part(part) for part in value):
-        return ToolOutput(output=msgspec.Raw(pydantic_core.to_json(value, exclude_none=True)))
-    return _text(pydantic_core.to_json(value).decode())
+        return ToolOutput(output=msgspec.Raw(_strict(pydantic_core.to_json(value, exclude_none=True))))
+    return _text(_strict(pydantic_core.to_json(value)).decode())
 
 
 def problem(message: str) -> ToolOutput:
@@ -61,6 +61,16 @@ def problem(message: str) -> ToolOutput:
     if len(message) > MAX_PROBLEM:
         message = message[:MAX_PROBLEM] + "…"
     return _text(msgspec.json.encode({"error": _encodable(message)}).decode())
+
+
+def _strict(written: bytes) -> bytes:
+    """What pydantic wrote, which may hold numbers that JSON does not have."""
+    if b"NaN" in written or b"Infinity" in written:
+        try:
+            msgspec.json.decode(written, type=msgspec.Raw)
+        except msgspec.DecodeError as error:
+            raise pydantic_core.PydanticSerializationError("NaN or an infinite number") from error
+    return written
 
 
 def _text(text: str) -> ToolOutput:
@@ -95,7 +105,10 @@ def verdict_of(value: object, place: str) -> Verdict:
 def _number(value: object, place: str, what: str) -> float:
     if not isinstance(value, (float, int)) and not isinstance(value, Real):
         raise VerifyFailed(f"{place} {what} {_shown(value)}, not a number; a reward is a float, an int or a bool")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise VerifyFailed(f"{place} {what} a number that no float can hold; a reward is a float") from error
     if not math.isfinite(number):
         raise VerifyFailed(f"{place} {what} {number}; a reward is finite")
     return number
@@ -105,7 +118,10 @@ def _components(components: dict[str, float], reward: float, place: str) -> dict
     numbers = {
         name: _number(entry, place, f"returned the reward component {name!r} as") for name, entry in components.items()
     }
-    total = math.fsum(numbers.values())
+    try:
+        total = math.fsum(numbers.values())
+    except OverflowError as error:
+        raise VerifyFailed(f"{place} returned reward components whose sum no float can hold") from error
     if not math.isclose(total, reward, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE):
         raise VerifyFailed(f"{place} returned reward components that sum to {total:g}, but the reward {reward:g}")
     return numbers
@@ -113,7 +129,7 @@ def _components(components: dict[str, float], reward: float, place: str) -> dict
 
 def _json(name: str, value: object, place: str) -> msgspec.Raw:
     try:
-        return msgspec.Raw(pydantic_core.to_json(value, inf_nan_mode="null"))
+        return msgspec.Raw(_strict(pydantic_core.to_json(value, inf_nan_mode="null")))
     except (pydantic_core.PydanticSerializationError, UnicodeEncodeError) as error:
         raise VerifyFailed(f"{place} returned a Reward whose field {name!r} JSON cannot say: {error}") from error
 
@@ -131,7 +147,7 @@ def metrics_of(value: object, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise MetricsFailed(f"{place} returned {_shown(value)}, not a dict")
     try:
-        metrics: dict[str, Any] = msgspec.json.decode(pydantic_core.to_json(value, inf_nan_mode="null"))
+        metrics: dict[str, Any] = msgspec.json.decode(_strict(pydantic_core.to_json(value, inf_nan_mode="null")))
     except pydantic_core.PydanticSerializationError as error:
         raise MetricsFailed(f"{place} returned what JSON cannot say: {error}") from error
     return metrics

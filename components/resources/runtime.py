@@ -214,6 +214,7 @@ class Runtime:
     async def _run(self, method: str, is_async: bool, given: Mapping[str, object], deadline_s: float) -> object:
         """What the author's method returns; raises `_Raised` for whatever it raises, and `DeadlineExceeded`."""
         function: Callable[..., Any] = getattr(self._resources, method)
+        caller = _branch()
         try:
             if is_async:
                 return await _within(function(**given), deadline_s)
@@ -223,12 +224,13 @@ class Runtime:
                 f"{self._name}.{method} did not finish within {deadline_s:g} seconds", method=method
             ) from error
         except asyncio.CancelledError as error:
-            branch = asyncio.current_task()
-            if branch is not None and branch.cancelling():
+            if caller is not None and caller.cancelling():
                 raise
             raise _Raised(error) from error
-        except GeneratorExit:
-            raise
+        except GeneratorExit as error:
+            if _branch() is not caller:
+                raise  # nobody waits any more: this coroutine is being closed, which is no doing of the author's
+            raise _Raised(error) from error
         except BaseException as error:  # SystemExit too: an author's code ends its own call only
             raise _Raised(error) from error
 
@@ -247,6 +249,14 @@ class Runtime:
             raise TaskMisfit(
                 f"the task does not fit {method.task_type.__name__} of {self._name}: {_faults(error)}"
             ) from error
+
+
+def _branch() -> "asyncio.Task[Any] | None":
+    """The task that runs now; none where a coroutine is closed after the end of its loop."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
 
 
 async def _within(running: Awaitable[object], deadline_s: float) -> object:

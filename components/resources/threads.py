@@ -91,8 +91,8 @@ def _succeed(done: "asyncio.Future[T]", result: T) -> None:
 
 def _fail(done: "asyncio.Future[T]", error: BaseException) -> None:
     if not done.done():
-        stop = isinstance(error, StopIteration)  # which a future refuses to carry
-        done.set_exception(RuntimeError("StopIteration was raised") if stop else error)
+        signal = isinstance(error, StopIteration | GeneratorExit)  # a future cannot carry them to who awaits it
+        done.set_exception(RuntimeError(f"{type(error).__name__} was raised") if signal else error)
 
 
 def _expire(done: "asyncio.Future[T]") -> None:

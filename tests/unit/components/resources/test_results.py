@@ -66,9 +66,22 @@ def test_content_parts_pass_as_parts() -> None:
     assert _read(image) == [parts[1]]
 
 
-def test_what_json_cannot_say_is_refused() -> None:
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(),
+        math.nan,
+        {"x": [math.inf]},
+        [{"type": "input_text", "text": "see", "score": -math.inf}],
+    ],
+)
+def test_what_json_cannot_say_is_refused(value: object) -> None:
     with pytest.raises(PydanticSerializationError):
-        output_of(object())
+        output_of(value)
+
+
+def test_text_about_what_json_cannot_say_passes() -> None:
+    assert _read({"x": "NaN is no -Infinity"}) == '{"x":"NaN is no -Infinity"}'
 
 
 def test_a_problem_is_json_text_with_an_error_of_bounded_length() -> None:
@@ -93,6 +106,14 @@ def test_what_is_no_finite_number_is_an_error_and_never_zero(value: Any) -> None
         verdict_of(value, "X.verify")
     with pytest.raises(VerifyFailed, match=r"X\.verify returned a Reward whose reward is"):
         verdict_of(Reward.model_construct(reward=value), "X.verify")
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), Fraction(10**400)])
+def test_a_number_that_is_too_large_for_a_reward_is_an_error(value: Any) -> None:
+    with pytest.raises(VerifyFailed, match=r"X\.verify returned a number that no float can hold"):
+        verdict_of(value, "X.verify")
+    with pytest.raises(VerifyFailed, match="no float can hold"):
+        verdict_of(Reward(reward=1.0, reward_components={"a": 1e308, "b": 1e308}), "X.verify")
 
 
 def test_reward_components_must_sum_to_the_reward() -> None:

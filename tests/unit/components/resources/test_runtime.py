@@ -125,8 +125,12 @@ def _fail(how: str) -> object:
             raise asyncio.CancelledError
         case "timeout":
             raise TimeoutError("the shop did not answer")
+        case "closed":
+            raise GeneratorExit
         case "stop":
             raise StopIteration
+        case "nan":
+            return {"x": float("nan")}
     return object()
 
 
@@ -255,6 +259,7 @@ async def test_a_malformed_call_becomes_an_output_and_the_rollout_is_scored(
         ("exit", "raised SystemExit: 3"),
         ("interrupt", "raised KeyboardInterrupt"),
         ("cancelled", "raised CancelledError"),
+        ("closed", "GeneratorExit"),
         ("timeout", "raised TimeoutError: the shop did not answer"),
         ("stop", "StopIteration"),
     ],
@@ -277,8 +282,9 @@ async def test_a_tool_error_is_for_the_model_alone(logged: list[EventDict]) -> N
     assert not [entry for entry in logged if entry["log_level"] == "error"]
 
 
-async def test_a_tool_that_returns_what_json_cannot_say_tells_so() -> None:
-    output = await _said(await _seeded(), _call("fail", '{"how": "object"}'))
+@pytest.mark.parametrize("how", ["object", "nan"])
+async def test_a_tool_that_returns_what_json_cannot_say_tells_so(how: str) -> None:
+    output = await _said(await _seeded(), _call("fail", f'{{"how": "{how}"}}'))
     assert "fail returned what JSON cannot say" in output
 
 

@@ -27,6 +27,14 @@ async def test_what_the_function_raises_comes_back(error: type[BaseException]) -
         await Threads(1).run(fail, LONG_S)
 
 
+async def test_a_generator_exit_comes_back_as_an_error_that_a_future_can_carry() -> None:
+    def fail() -> None:
+        raise GeneratorExit
+
+    with pytest.raises(RuntimeError, match="GeneratorExit was raised"):
+        await Threads(1).run(fail, LONG_S)
+
+
 async def test_a_stop_iteration_comes_back_as_an_error_that_a_future_can_carry() -> None:
     with pytest.raises(RuntimeError, match="StopIteration"):
         await Threads(1).run(partial(next, iter(())), LONG_S)
