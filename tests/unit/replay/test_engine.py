@@ -125,7 +125,7 @@ def test_an_agent_and_the_one_that_it_calls_are_both_verified() -> None:
     assert departure(trajectory, SimpleAgent, CALCULATOR, run=1) is None
     found = departure(trajectory, SimpleAgent, SimpleAgentConfig(model="other", resources="calc_env"), run=1)
     assert found is not None
-    assert (found.call_key, found.field, found.made) == ("m_0--m_1", "instance", "other")
+    assert (found.call_key, found.field, found.made) == ("m_0--m_0", "instance", "other")
 
 
 def test_a_call_with_other_arguments_is_named_by_key_line_and_field() -> None:
