@@ -141,7 +141,10 @@ def test_code_that_cannot_be_imported_could_not_run(project: Path) -> None:
 
 
 def test_a_config_that_the_code_does_not_take_any_more_could_not_run() -> None:
-    found = verdict(recorded_run(1), {"calc": {"agents": {"simple_agent": {"model": "policy", "maximum": 3}}}})
+    found = verdict(
+        recorded_run(1),
+        {"calc": {"agents": {"simple_agent": {"model": "policy", "resources": "calc_env", "maximum": 3}}}},
+    )
     assert found.reason.startswith("agent 'calc' does not take its config any more: maximum: Extra inputs")
 
 
