@@ -37,6 +37,7 @@ check: $(VENV)/.installed-dev  ## Lint, types, import rules
 
 bench: $(VENV)/.installed-dev  ## Runs the benchmarks
 	$(BIN)/python benchmarks/throughput.py $(ARGS)
+	$(BIN)/python benchmarks/durable.py --json
 
 docs: $(VENV)/.installed-dev  ## Generates the schemas and the AsyncAPI document into docs/
 	$(BIN)/python scripts/generate_docs.py
