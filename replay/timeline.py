@@ -24,7 +24,6 @@ class Step(msgspec.Struct, kw_only=True):
     call: Call | None = None
     adoption: Adoption | None = None
     other: Recorded | None = None
-    depth: int = 0
     took: float | None = None
     """From request to reply; None where there is no reply."""
     worked: float = 0.0
@@ -51,7 +50,7 @@ def timeline(trajectory: Trajectory) -> list[Step]:
         (parent.steps if parent is not None else top).append(step)
     for adoption in trajectory.adoptions:
         caller = steps.get(adoption.prefix.removesuffix(SUB_CALL))
-        step = Step(at=trajectory.offset(adoption.recorded), adoption=adoption, depth=caller.depth + 1 if caller else 0)
+        step = Step(at=trajectory.offset(adoption.recorded), adoption=adoption)
         _insert(caller.steps if caller is not None else top, step, adoption.recorded.seq)
     for other in trajectory.others:
         _insert(top, Step(at=trajectory.offset(other), other=other), other.seq)
@@ -132,9 +131,9 @@ def _mark(item: object) -> bytes:
 def _step(trajectory: Trajectory, call: Call) -> Step:
     at = trajectory.offset(call.requested)
     if call.replied is None:
-        return Step(at=at, call=call, depth=call.depth)
+        return Step(at=at, call=call)
     took = trajectory.offset(call.replied) - at
-    return Step(at=at, call=call, depth=call.depth, took=took, worked=call.replied.event.elapsed)
+    return Step(at=at, call=call, took=took, worked=call.replied.event.elapsed)
 
 
 def _insert(steps: list[Step], step: Step, seq: int) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from components.durable.history import SUB_CALL
 from contracts.events import Event, Kind, Recorded
 from contracts.ids import ROOT_CALL
-from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult
+from contracts.rollouts import Adopted, RolloutFailure, RolloutRequest, RolloutResult
 from replay.errors import BrokenHistory
 
 Decoded = TypeVar("Decoded", bound=msgspec.Struct)
@@ -37,11 +37,6 @@ class Call(msgspec.Struct, kw_only=True):
     requested: Recorded
     replied: Recorded | None = None
     """None while it is outstanding, or for ever where the rollout ended before."""
-
-    @property
-    def depth(self) -> int:
-        """0 for a call of the rollout's own agent, 1 for a call made under one of those, and so on."""
-        return self.key.count(SUB_CALL)
 
     @property
     def failed(self) -> bool:
@@ -69,12 +64,7 @@ class Adoption(msgspec.Struct, kw_only=True):
     """Of the calls of the execution that was adopted; empty for the rollout itself."""
 
 
-class _Adopted(msgspec.Struct):
-    epoch: int = 0
-    worker: str = ""
-
-
-_ADOPTED: Final = msgspec.json.Decoder(_Adopted)
+_ADOPTED: Final = msgspec.json.Decoder(Adopted)
 
 
 class Trajectory:
