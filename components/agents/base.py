@@ -14,7 +14,7 @@ import msgspec
 from pydantic import Field
 from typing_extensions import TypeVar
 
-from components.agents.errors import AgentMisused
+from components.agents.errors import AgentMisused, WrongType
 from components.config import AgentRef, ComponentConfig, DatasetConfig, ModelRef, PoolConfig, ResourcesRef
 from components.durable import Context
 from contracts.responses import FunctionCall, FunctionCallOutput, Response, ResponseCreateParams
@@ -66,6 +66,7 @@ class Agent(Generic[C_co]):
         """The whole rollout: seed the session, `responses`, verify. Override it to wrap a foreign gym."""
         await self.resources.seed_session(task)
         response = await self.responses(task.responses_create_params)
+        _expect(response, Response, "responses() must return a {expected}, it returned {found}")
         return await self.resources.verify(task, response)
 
     async def responses(self, request: ResponseCreateParams) -> Response:
@@ -96,6 +97,7 @@ class Agent(Generic[C_co]):
 
     def result(self, response: Response, reward: float, **extra: Any) -> RolloutResult:
         """What a `run` of your own returns where no resources component verifies; `extra` goes into the result line."""
+        _expect(response, Response, "result() takes a {expected}, it was given {found}")
         fields = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in extra.items()}
         return RolloutResult(response=_dump(response), reward=reward, extra=fields)
 
@@ -134,6 +136,7 @@ class ModelHandle:
 
     async def responses(self, request: ResponseCreateParams) -> Response:
         """One model call. Raises `CallFailed` with the typed error if the model could not answer."""
+        _expect(request, ResponseCreateParams, "model.responses() takes a {expected}, it was given {found}")
         reply = await self._context.call("models", self._instance, "model.requested", request.to_json())
         return Response.model_validate_json(reply)
 
@@ -146,11 +149,13 @@ class ResourcesHandle:
 
     async def seed_session(self, task: Task) -> None:
         """Starts the session from the task; no call where the component keeps none."""
+        _expect(task, Task, "resources.seed_session() takes a {expected}, it was given {found}")
         if not self._sessionless:
             await self._call("session.requested", SessionSeed(task=task.raw))
 
     async def call_tool(self, call: FunctionCall) -> FunctionCallOutput:
         """Runs one function call of the model; whatever went wrong with it is in the output, for the model to read."""
+        _expect(call, FunctionCall, "resources.call_tool() takes a {expected}, it was given {found}")
         request = ToolCall(name=call.name, arguments=call.arguments, call_id=call.call_id)
         reply = _TOOL_OUTPUT.decode(await self._call("tool.requested", request))
         output: Any = msgspec.json.decode(reply.output)
@@ -158,6 +163,8 @@ class ResourcesHandle:
 
     async def verify(self, task: Task, response: Response) -> RolloutResult:
         """The response with the verifier's reward for it."""
+        _expect(task, Task, "resources.verify() takes a {expected} first, it was given {found}")
+        _expect(response, Response, "resources.verify() takes a {expected} second, it was given {found}")
         raw = _dump(response)
         verdict = await self._call("verify.requested", VerifyRequest(task=task.raw, response=raw))
         scored = _VERDICT.decode(verdict)
@@ -175,6 +182,7 @@ class AgentHandle:
 
     async def run(self, task: Task) -> RolloutResult:
         """Hands the task over and waits for its result. Raises `CallFailed` if it failed."""
+        _expect(task, Task, "an agent's run() takes a {expected}, it was given {found}")
         request = RolloutRequest(
             task=task.raw,
             agent=self._instance,
@@ -189,6 +197,12 @@ class AgentHandle:
 
 def _dump(model: Response) -> msgspec.Raw:
     return msgspec.Raw(model.to_json())
+
+
+def _expect(value: object, expected: type, sentence: str) -> None:
+    """Authors need no type checker to be told where a value of theirs was wrong."""
+    if not isinstance(value, expected):
+        raise WrongType(sentence.format(expected=expected.__name__, found=type(value).__name__))
 
 
 def _configured(name: str | None, field: str) -> str:

@@ -1,7 +1,8 @@
 """The errors that agents' authors meet beside `CallFailed`.
 
 AgentError
-└── AgentMisused      the agent reaches for something that its config does not name
+├── AgentMisused      the agent reaches for something that its config does not name
+└── WrongType         the agent returned or passed something of another type than is needed there
 """
 
 
@@ -11,3 +12,7 @@ class AgentError(Exception):
 
 class AgentMisused(AgentError):
     """The agent uses a handle for which its config names no instance."""
+
+
+class WrongType(AgentError, TypeError):
+    """The agent returned or passed a value of a wrong type."""

@@ -109,29 +109,23 @@ class Adder(Resources):
         return Reward(reward=float(session.value == 5), said=response.output_text, order=session.order)
 
 
+FAULTS: dict[str, type[BaseException] | BaseException] = {
+    "tool_error": ToolError("the drawer is locked"),
+    "value": ValueError("bad thing"),
+    "empty": KeyError,
+    "exit": SystemExit(3),
+    "interrupt": KeyboardInterrupt,
+    "cancelled": asyncio.CancelledError,
+    "timeout": TimeoutError("the shop did not answer"),
+    "closed": GeneratorExit,
+    "stop": StopIteration,
+}
+
+
 def _fail(how: str) -> object:
-    match how:
-        case "tool_error":
-            raise ToolError("the drawer is locked")
-        case "value":
-            raise ValueError("bad thing")
-        case "empty":
-            raise KeyError
-        case "exit":
-            raise SystemExit(3)
-        case "interrupt":
-            raise KeyboardInterrupt
-        case "cancelled":
-            raise asyncio.CancelledError
-        case "timeout":
-            raise TimeoutError("the shop did not answer")
-        case "closed":
-            raise GeneratorExit
-        case "stop":
-            raise StopIteration
-        case "nan":
-            return {"x": float("nan")}
-    return object()
+    if how in FAULTS:
+        raise FAULTS[how]
+    return {"x": float("nan")} if how == "nan" else object()
 
 
 @pytest.fixture(autouse=True)
