@@ -120,10 +120,12 @@ class RunReport:
         for name in (ROLLOUTS, *([FAILURES] if run["failed"] else []), METRICS):
             console.print(f"  {folder / name}", soft_wrap=True)
         console.print("\nNext:")
+        elsewhere = folder.name != self.run_id or folder.parent.name != "results"
+        run_option = f" --run {folder}" if elsewhere else ""
         for command, meaning in (
-            (f"replay list --run {self.run_id}", "the rollouts of this run"),
-            ("replay show last", "the story of the latest one"),
-            ("replay verify last", "its agent's code again, on the recorded replies"),
+            (f"replay list{run_option or f' --run {self.run_id}'}", "the rollouts of this run"),
+            (f"replay show last{run_option}", "the story of the latest one"),
+            (f"replay verify last{run_option}", "its agent's code again, on the recorded replies"),
         ):
             console.print(f"  {command:<32} [dim]{meaning}[/dim]", soft_wrap=True)
 
