@@ -64,7 +64,7 @@ class TestReading:
         [
             ("{", "", "is no JSON object"),
             ("[1]", "", "is no JSON object"),
-            ("\udcff", "", "is no JSON object"),
+            ("\udcff", "", "is no UTF-8"),
             ('{"response_create_params": {}}', "responses_create_params", "did you mean 'response_create_params'?"),
             ('{"responses_create_params": 3}', "responses_create_params", "object"),
             ('{"responses_create_params": {}}', "responses_create_params.input", "required"),
