@@ -1,0 +1,100 @@
+"""A counter, with tools and verdicts that go wrong in all the ways that tests want."""
+
+import asyncio
+import math
+import time
+from dataclasses import dataclass
+
+from components.resources import Resources, ResourcesConfig, TaskFields, ToolError, tool
+
+
+class StageTask(TaskFields):
+    """What is expected of the counter, and how the verifier behaves."""
+
+    expected: int = 0
+    verdict: str = "compare"
+
+
+@dataclass
+class Count:
+    """The session."""
+
+    value: int = 0
+
+
+class Stage(Resources[ResourcesConfig]):
+    """One counter a rollout."""
+
+    async def seed_session(self, task: StageTask) -> Count:
+        """Starts at 0."""
+        if task.verdict == "no session":
+            raise OSError("there is no room")
+        return Count()
+
+    @tool
+    async def add(self, session: Count, count: int) -> str:
+        """Adds to the counter, and says what it stands at.
+
+        Args:
+            session: The counter.
+            count: What to add.
+        """
+        before = session.value
+        await asyncio.sleep(0)  # calls that ran at once on one session would overwrite each other
+        session.value = before + count
+        return str(session.value)
+
+    @tool
+    async def add_slowly(self, session: Count, count: int, seconds: float) -> str:
+        """Adds first and answers later.
+
+        Args:
+            session: The counter.
+            count: What to add.
+            seconds: When to answer.
+        """
+        session.value += count
+        await asyncio.sleep(seconds)
+        return str(session.value)
+
+    @tool
+    def fill(self, size: int) -> str:
+        """Says much.
+
+        Args:
+            size: How many characters.
+        """
+        return "x" * size
+
+    @tool
+    def hang(self, seconds: float) -> str:
+        """Blocks a thread.
+
+        Args:
+            seconds: For so long.
+        """
+        time.sleep(seconds)
+        return "at last"
+
+    @tool
+    async def fail(self, how: str) -> str:
+        """Raises.
+
+        Args:
+            how: What.
+        """
+        if how == "exit":
+            raise SystemExit(1)
+        raise ToolError(how) if how != "key" else KeyError("gone")
+
+    async def verify(self, task: StageTask, session: Count) -> float:
+        """Whether the counter stands where it should; other verdicts are faults."""
+        if task.verdict == "raise":
+            raise RuntimeError("the judge is out \udc80")
+        if task.verdict == "hang":
+            await asyncio.sleep(math.inf)
+        if task.verdict == "nan":
+            return math.nan
+        if task.verdict == "value":
+            return float(session.value)
+        return float(session.value == task.expected)

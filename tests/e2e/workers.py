@@ -1,0 +1,218 @@
+"""Real workers in the test's own process, each with a connection of its own, and what the log says of their work.
+
+For tests of what the workers do together. What becomes of processes that are killed is in `test_kills`.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any, Self, cast
+
+import msgspec
+
+from bus import Bus, Conflict, LogConfig, Unreachable
+from components.loading import add_roots, load
+from components.workers.agent import AgentWorker
+from components.workers.execution import execution_of
+from components.workers.model import ModelWorker
+from components.workers.resources import ResourcesWorker
+from components.workers.spec import WorkerSpec
+from contracts.events import Event, Kind, Recorded
+from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult
+from replay import Trajectory
+from replay.engine import departure_of
+
+PROJECT = Path(__file__).parent / "project"
+PATIENCE_S = 60.0
+RUN = "run"
+
+add_roots([PROJECT])
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A component instance of a test's deployment."""
+
+    kind: Kind
+    implementation: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    slots: int = 1
+
+
+class Mortal:
+    """A bus that fails at one publish: its process dies, and nothing it does later has any effect, or the log is away.
+
+    `fails_at` is n for a failure when the n-th publish is in the log already, n - 0.5 for one before it.
+    """
+
+    def __init__(self, bus: Bus, fails_at: float, *, dies: bool) -> None:
+        self._bus, self._fails_at, self._dies = bus, fails_at, dies
+        self.published = 0
+        self.failed = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bus, name)
+
+    async def publish(self, event: Event) -> int:
+        self.published += 1
+        number = self.published
+        if self._fails_at < number:
+            await self._fail()
+        seq = await self._bus.publish(event)
+        if self._fails_at <= number:
+            await self._fail()
+        return seq
+
+    async def _fail(self) -> None:
+        failed_before = self.failed.is_set()
+        self.failed.set()
+        if self._dies:
+            await self._bus._connection.close()
+            await asyncio.get_running_loop().create_future()
+        elif not failed_before:
+            raise Unreachable("the log is away")
+
+
+class Deployment:
+    """A log, the instances that tests put on it, and their workers."""
+
+    def __init__(self, url: str, config: LogConfig, instances: Mapping[str, Instance]) -> None:
+        self._url, self._config, self._instances = url, config, instances
+        self._running: list[tuple[Any, asyncio.Task[None], Bus]] = []
+        self._asked: dict[str, RolloutRequest] = {}
+        self.bus: Bus
+
+    async def __aenter__(self) -> Self:
+        self.bus = await Bus.connect(self._url, self._config, name="orchestrator/test", writer="test")
+        await self.bus.ensure_log()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for _, task, bus in self._running:
+            await bus.close(0.1)
+            task.cancel()
+        await asyncio.gather(*(task for _, task, _ in self._running), return_exceptions=True)
+        await self.bus.close(0.1)
+
+    async def start(self, *names: str) -> None:
+        """Starts one worker of each of these instances."""
+        for name in names:
+            await self.start_one(name)
+
+    async def start_one(
+        self,
+        name: str,
+        *,
+        worker: str = "",
+        slots: tuple[int, ...] | None = None,
+        fails_at: float = inf,
+        dies: bool = True,
+    ) -> Mortal:
+        """Starts one worker of an instance; returns its bus."""
+        instance, identifier = self._instances[name], worker or f"{name}-0"
+        bus = await Bus.connect(self._url, self._config, name=f"{instance.kind}/{name}/{identifier}", writer=identifier)
+        mortal = Mortal(bus, fails_at, dies=dies)
+        served = self._worker(name, cast("Bus", mortal), identifier, slots)
+        await served.start()
+        self._running.append((served, asyncio.create_task(served.serve()), bus))
+        return mortal
+
+    def _worker(self, name: str, bus: Bus, identifier: str, slots: tuple[int, ...] | None) -> Any:
+        instance = self._instances[name]
+        component: Any = load(instance.kind, instance.implementation)
+        config = component.config_class().model_validate(instance.config)
+        spec = WorkerSpec(
+            kind=instance.kind,
+            instance=name,
+            implementation=instance.implementation,
+            config=dict(instance.config),
+            log=self._config.model_dump(),
+            url=self._url,
+            slots=slots or tuple(range(instance.slots)),
+            slots_of={other: each.slots for other, each in self._instances.items()},
+        )
+        if instance.kind == "agents":
+            return AgentWorker(bus, identifier, component, config, spec)
+        return (ModelWorker if instance.kind == "models" else ResourcesWorker)(bus, component(config), spec)
+
+    def workers(self) -> list[Any]:
+        """The workers in the order of their start."""
+        return [worker for worker, _, _ in self._running]
+
+    # --- rollouts ----------------------------------------------------------------------------------------------
+
+    async def ask(self, rollout: str, task: Mapping[str, Any], agent: str = "puppet", run: str = RUN) -> None:
+        """Requests a rollout."""
+        line = {"responses_create_params": {"input": "Go."}, **task}
+        request = RolloutRequest(task=msgspec.Raw(msgspec.json.encode(line)), agent=agent, run_id=run)
+        self._asked[rollout] = request
+        await self.ask_with(rollout, msgspec.json.encode(request), agent=agent, run=run)
+
+    async def ask_with(self, rollout: str, data: bytes, agent: str = "puppet", run: str = RUN) -> None:
+        """Requests a rollout with data of any kind."""
+        event = self.bus.event(
+            "rollout.requested",
+            self.bus.subjects.request("agents", agent, 1, rollout, "run"),
+            data,
+            rolloutid=rollout,
+            callkey="run",
+            replyto=self.bus.subjects.ended(run, rollout),
+        )
+        try:
+            await self.bus.publish(event)
+        except Conflict:
+            raise AssertionError(f"{rollout} was asked for already") from None
+
+    async def end(self, rollout: str, run: str = RUN) -> RolloutResult | RolloutFailure:
+        """How the rollout ended, when it has."""
+        recorded = await self.until(self.bus.subjects.ended(run, rollout))
+        data = await self.bus.fetch_data(recorded.event)
+        kind = RolloutResult if recorded.event.type == "rollout.completed" else RolloutFailure
+        return msgspec.json.decode(data, type=kind)  # type: ignore[return-value]  # one of the two
+
+    async def reward(self, rollout: str) -> float:
+        """The reward of a rollout that completes."""
+        found = await self.end(rollout)
+        assert isinstance(found, RolloutResult), found
+        return found.reward
+
+    async def failure(self, rollout: str) -> RolloutFailure:
+        """The failure of a rollout that fails. E9: no failure has a reward."""
+        found = await self.end(rollout)
+        assert isinstance(found, RolloutFailure), found
+        return found
+
+    async def until(self, subject: str) -> Recorded:
+        """The newest event under a subject, when there is one."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (found := await self.bus.last(subject)) is None:  # noqa: ASYNC110 - the log tells nobody
+                await asyncio.sleep(0.02)
+        return found
+
+    async def replied(self, rollout: str, key: str) -> Any:
+        """The data of the reply to a call."""
+        recorded = await self.until(self.bus.subjects.reply("*", rollout, key))
+        return msgspec.json.decode(await self.bus.fetch_data(recorded.event))
+
+    async def check(self, rollouts: Iterable[str]) -> None:
+        """E2, E7: each rollout has one terminal event, and its code does again what is recorded."""
+        for rollout in rollouts:
+            events = await self.bus.history(rollout)
+            ended = [
+                entry for entry in events if entry.event.type.startswith("rollout.") and ".ended." in entry.subject
+            ]
+            assert len(ended) == 1
+            blobs = {
+                entry.event.dataref: await self.bus.fetch_data(entry.event) for entry in events if entry.event.dataref
+            }
+            trajectory = Trajectory(rollout, events, blobs)
+            for run in trajectory.executions():
+                instance = self._instances[run.agent]
+                agent: Any = load("agents", instance.implementation)
+                config = agent.config_class().model_validate(instance.config)
+                assert departure_of(trajectory, run, agent, config) is None
+
+
+__all__ = ["PROJECT", "RUN", "Deployment", "Instance", "Mortal", "execution_of"]
