@@ -1,4 +1,4 @@
-"""Short ways to make the items that authors make most; each sets just the fields that its caller gives."""
+"""Short ways to make the items that authors make most; each sets its type and just the fields that its caller gives."""
 
 from contracts.responses.content import ContentPart, InputText, OutputText, SummaryText
 from contracts.responses.items import (
@@ -12,17 +12,17 @@ from contracts.responses.items import (
 
 def user_message(content: str | list[ContentPart]) -> InputMessage:
     """A message of the user."""
-    return InputMessage(role="user", content=content)
+    return InputMessage(type="message", role="user", content=content)
 
 
 def system_message(content: str | list[ContentPart]) -> InputMessage:
     """A message of the system."""
-    return InputMessage(role="system", content=content)
+    return InputMessage(type="message", role="system", content=content)
 
 
 def developer_message(content: str | list[ContentPart]) -> InputMessage:
     """A message of the developer."""
-    return InputMessage(role="developer", content=content)
+    return InputMessage(type="message", role="developer", content=content)
 
 
 def input_text(text: str) -> InputText:

@@ -189,9 +189,9 @@ def test_text_of_reasoning_is_the_reasoning_else_its_summary() -> None:
 @pytest.mark.parametrize(
     ("made", "document"),
     [
-        (user_message("hi"), {"role": "user", "content": "hi"}),
-        (system_message("hi"), {"role": "system", "content": "hi"}),
-        (developer_message("hi"), {"role": "developer", "content": "hi"}),
+        (user_message("hi"), {"type": "message", "role": "user", "content": "hi"}),
+        (system_message("hi"), {"type": "message", "role": "system", "content": "hi"}),
+        (developer_message("hi"), {"type": "message", "role": "developer", "content": "hi"}),
         (output_message("hello", item_id="msg_1"), MESSAGE),
         (
             function_call("c", "f", "{}"),
@@ -212,7 +212,10 @@ def test_what_is_made_is_written_whole(made: ApiModel, document: dict[str, Any])
 
 def test_changed_copy_is_written_changed() -> None:
     request = ResponseCreateParams(input="hi").model_copy(update={"input": [user_message("ho")], "temperature": 1})
-    assert json.loads(request.to_json()) == {"input": [{"role": "user", "content": "ho"}], "temperature": 1}
+    assert json.loads(request.to_json()) == {
+        "input": [{"type": "message", "role": "user", "content": "ho"}],
+        "temperature": 1,
+    }
 
 
 def test_item_of_an_author_s_own_class_keeps_its_fields() -> None:
