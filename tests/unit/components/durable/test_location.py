@@ -12,7 +12,7 @@ from components.durable import AgentFailed, Context, NondeterminismError, reexec
 from components.durable.history import RecordedCall
 from tests.unit.components.durable.world import Main, World, history
 
-TOOLKIT_FILE = str(Path(components.agents.__path__[0]) / "fake.py")
+TOOLKIT_FILE = str(Path(components.agents.__file__ or "").parent / "fake.py")
 TOOLKIT: dict[str, Any] = {"__name__": "components.agents.fake"}
 SOURCE = """
 async def ask(context):
