@@ -25,6 +25,8 @@ from contracts.rollouts import Adopted, RolloutResult, TimerRequest
 LAG_S: Final = 10.0
 """Seconds that a replica of the log may lag behind its leader."""
 _LOOK_AGAIN_S: Final = 0.05
+_UNSUSPECTED: Final = 2
+"""Deliveries: one worker may die of anything."""
 
 _ADOPTED: Final = msgspec.json.Decoder(Adopted)
 _TIMER: Final = msgspec.json.Decoder(TimerRequest)
@@ -49,6 +51,11 @@ class Resumed(NamedTuple):
     """What the code asks for and nobody has published."""
     timers: list[tuple[Event, float]]
     """Requests of the timers that have not fired, and seconds until they are due."""
+
+
+def suspect(rollout: Rollout) -> bool:
+    """Whether it may be what ends its workers. It is adopted alone then, so that no other is counted with it."""
+    return rollout.delivery.num_delivered > _UNSUSPECTED
 
 
 async def adopt(
@@ -100,10 +107,10 @@ async def _take_over(bus: Bus, replies: Replies, worker: str, rollout: Rollout) 
     recorded = await bus.history(rollout.id)
     _refuse_if_ended(rollout, recorded)
     if rollout.epoch == NOT_BEGUN:
-        if rollout.delivery.num_delivered == 1 and not _begun(rollout, recorded):
-            rollout.epoch = 0  # a server that crashed cannot say whether it was delivered, but nobody began it
-            return recorded
         _refuse_if_exhausted(rollout, recorded, bus.config.max_deliver)
+        if not suspect(rollout) and not _begun(rollout, recorded):  # it was given back as it came
+            rollout.epoch = 0
+            return recorded
     heard = {worker}
     await _hear(replies, rollout, recorded, heard)
     claimed = await _claim(bus, worker, rollout, recorded)
@@ -195,12 +202,13 @@ def _refuse_if_ended(rollout: Rollout, recorded: list[Recorded]) -> None:
 
 
 def _refuse_if_exhausted(rollout: Rollout, recorded: list[Recorded], limit: int) -> None:
-    """Counts the workers that it was with since anything was last added to its history.
+    """Counts the workers that began or adopted it since anything was last added to its history.
 
-    Not those of its whole life: a long rollout outlives many workers, and one that was held together with a rollout
-    that ends its workers is not to blame.
+    Not its deliveries: a long rollout outlives many workers, and one that was held together with a rollout that ends
+    its workers is not to blame.
     """
-    last = max((entry.seq for entry in recorded if entry.event.type != "rollout.adopted"), default=0)
-    workers = 1 + len(_claims(rollout, [entry for entry in recorded if entry.seq > last]))
+    added = [entry.seq for entry in recorded if _mine(rollout, entry.event)]
+    last = max(added, default=0)
+    workers = bool(added) + len(_claims(rollout, [entry for entry in recorded if entry.seq > last]))
     if workers >= limit:
         raise Exhausted(f"{workers} workers in a row ended, or gave it back, without adding anything to it")

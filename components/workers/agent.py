@@ -58,7 +58,7 @@ class AgentWorker:
         self._replies: Replies | None = None
         self._pool: Pool | None = None
         self._room = asyncio.Semaphore(config.pool.concurrency)
-        self._adopting = asyncio.Semaphore(ADOPTIONS)
+        self._adopting, self._alone = asyncio.Semaphore(ADOPTIONS), asyncio.Semaphore(1)
         self._rollouts: dict[tuple[str, str], Rollout] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
@@ -168,13 +168,13 @@ class AgentWorker:
 
     # --- go on -------------------------------------------------------------------------------------------------
 
-    def _advance(self, rollout: Rollout, calls: list[Call]) -> None:
+    def _advance(self, rollout: Rollout, calls: list[Call]) -> list[asyncio.Task[None]]:
         """Publishes the calls that the agent made; ends the rollout when it is done and all of them are stored."""
         rollout.sending += len(calls)
-        for call in calls:
-            self._spawn(rollout, self._send(rollout, call))
+        sends = [self._spawn(rollout, self._send(rollout, call)) for call in calls]
         self._calls.disarm(rollout)
         self._finish_if_done(rollout)
+        return sends
 
     async def _send(self, rollout: Rollout, call: Call) -> None:
         try:
@@ -244,20 +244,22 @@ class AgentWorker:
         """Carries a rollout on from its last event in the log."""
         assert self._replies is not None
         rollout.stale = False
-        try:
-            async with self._adopting:
+        async with self._alone if adoption.suspect(rollout) else self._adopting:
+            try:
                 resumed = await adoption.adopt(self._bus, self._replies, self._worker, rollout, self._execution_of)
-        except adoption.Lost as lost:
-            self._lose(rollout, str(lost), finished=lost.finished)
-        except adoption.Exhausted as error:
-            await self._bury(rollout, "exhausted", str(error))
-        except NondeterminismError as error:
-            await self._fail(rollout, CallError(kind="nondeterminism", message=str(error)))
-        else:
-            if resumed is not None:
+            except adoption.Lost as lost:
+                self._lose(rollout, str(lost), finished=lost.finished)
+            except adoption.Exhausted as error:
+                await self._bury(rollout, "exhausted", str(error))
+            except NondeterminismError as error:
+                await self._fail(rollout, CallError(kind="nondeterminism", message=str(error)))
+            else:
+                if resumed is None:
+                    return
                 for request, delay in resumed.timers:
                     self._calls.arm(rollout, request, delay)
-                self._advance(rollout, resumed.calls)
+                if sends := self._advance(rollout, resumed.calls):
+                    await asyncio.wait(sends)
 
     async def _fence(self, partition: int) -> None:
         """Drops the rollouts that other workers adopt: this one was away for too long."""
@@ -329,10 +331,11 @@ class AgentWorker:
 
     # --- steps -------------------------------------------------------------------------------------------------
 
-    def _spawn(self, rollout: Rollout, step: Coroutine[None, None, None]) -> None:
+    def _spawn(self, rollout: Rollout, step: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(self._guarded(rollout, step))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _guarded(self, rollout: Rollout, step: Coroutine[None, None, None]) -> None:
         try:

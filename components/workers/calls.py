@@ -16,7 +16,7 @@ from components.workers.rollout import Rollout
 from contracts.errors import InvalidName
 from contracts.events import Event
 
-Run = Callable[[Rollout, Coroutine[None, None, None]], None]
+Run = Callable[[Rollout, Coroutine[None, None, None]], object]
 """Runs a step of a rollout on its own; what it raises is taken care of."""
 
 

@@ -51,6 +51,8 @@ class Mortal:
         self._bus, self._fails_at, self._dies = bus, fails_at, dies
         self.published = 0
         self.failed = asyncio.Event()
+        self.served: Any = None
+        """The worker on it."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bus, name)
@@ -80,7 +82,7 @@ class Deployment:
 
     def __init__(self, url: str, config: LogConfig, instances: Mapping[str, Instance]) -> None:
         self._url, self._config, self._instances = url, config, instances
-        self._running: list[tuple[Any, asyncio.Task[None], Bus]] = []
+        self._running: list[tuple[asyncio.Task[None], Bus]] = []
         self._asked: dict[str, RolloutRequest] = {}
         self.bus: Bus
 
@@ -90,10 +92,10 @@ class Deployment:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for _, task, bus in self._running:
+        for task, bus in self._running:
             await bus.close(0.1)
             task.cancel()
-        await asyncio.gather(*(task for _, task, _ in self._running), return_exceptions=True)
+        await asyncio.gather(*(task for task, _ in self._running), return_exceptions=True)
         await self.bus.close(0.1)
 
     async def start(self, *names: str) -> None:
@@ -114,9 +116,9 @@ class Deployment:
         instance, identifier = self._instances[name], worker or f"{name}-0"
         bus = await Bus.connect(self._url, self._config, name=f"{instance.kind}/{name}/{identifier}", writer=identifier)
         mortal = Mortal(bus, fails_at, dies=dies)
-        served = self._worker(name, cast("Bus", mortal), identifier, slots)
-        await served.start()
-        self._running.append((served, asyncio.create_task(served.serve()), bus))
+        mortal.served = self._worker(name, cast("Bus", mortal), identifier, slots)
+        await mortal.served.start()
+        self._running.append((asyncio.create_task(mortal.served.serve()), bus))
         return mortal
 
     def _worker(self, name: str, bus: Bus, identifier: str, slots: tuple[int, ...] | None) -> Any:
@@ -136,10 +138,6 @@ class Deployment:
         if instance.kind == "agents":
             return AgentWorker(bus, identifier, component, config, spec)
         return (ModelWorker if instance.kind == "models" else ResourcesWorker)(bus, component(config), spec)
-
-    def workers(self) -> list[Any]:
-        """The workers in the order of their start."""
-        return [worker for worker, _, _ in self._running]
 
     # --- rollouts ----------------------------------------------------------------------------------------------
 

@@ -42,11 +42,11 @@ class PuppetAgent(Agent[PuppetConfig]):
         handle = self.model if instance is None else self.model_named(instance)
         self._response = await handle.responses(self._task.responses_create_params)
 
-    async def _tool(self, name: str, **arguments: Any) -> None:
+    async def _tool(self, name: str, arguments: dict[str, Any]) -> None:
         await self.resources.call_tool(function_call("call", name, msgspec.json.encode(arguments).decode()))
 
     async def _add(self, count: int) -> None:
-        await self._tool("add", count=count)
+        await self._tool("add", {"count": count})
 
     async def _adds(self, *counts: int) -> None:
         await asyncio.gather(*(self._add(count) for count in counts))
@@ -82,6 +82,9 @@ class PuppetAgent(Agent[PuppetConfig]):
         line = {"responses_create_params": {"input": "Go."}, **task}
         result = await self.agent_named(self.config.helper).run(Task(msgspec.json.encode(line)))
         await self._add(int(result.reward))
+
+    async def _stick(self) -> None:
+        await asyncio.Event().wait()
 
     async def _raise(self, message: str) -> None:
         raise ValueError(message)
