@@ -348,7 +348,7 @@ class AgentWorker:
         if self._rollouts.get(rollout.key) is not rollout:
             return
         if rollout.ended or isinstance(error, Unreachable | BusClosed):
-            self._log.warning("rollout.given_back", rollout=rollout.id, exc_info=error)
+            self._log.warning("rollout.given_back", rollout=rollout.id, error=f"{type(error).__name__}: {error}")
             self._give_back(rollout)
         elif isinstance(error, Unsendable):
             self._spawn(rollout, self._fail(rollout, CallError(kind="poison", message=str(error))))

@@ -29,6 +29,7 @@ from components.workers.agent import AgentWorker
 from components.workers.model import ModelWorker
 from components.workers.resources import ResourcesWorker
 from components.workers.spec import WorkerSpec
+from components.workers.watchdog import watch
 from contracts.deployments import WorkerStarted
 
 DRAIN_S = 10.0
@@ -81,27 +82,38 @@ class Frame:
         )
         try:
             await bus.ensure_log()  # a worker on another machine may be the first to come
-            server = await self._server(bus)
-            await self._introduce(bus)
-            await self._serve(server)
+            server = self._server(bus)
+            if await self._started(server):
+                await self._introduce(bus)
+                await self._serve(server)
         finally:
             await bus.close()
         return 0
 
-    async def _server(self, bus: Bus) -> Server:
+    def _server(self, bus: Bus) -> Server:
         spec = self.spec
         component = load(spec.kind, spec.implementation)
         if issubclass(component, Agent):
             config = component.config_class().model_validate(spec.config)
-            server: Server = AgentWorker(bus, self.worker, component, config, spec)
-        elif issubclass(component, Model):
-            server = ModelWorker(bus, component(component.config_class().model_validate(spec.config)), spec)
-        elif issubclass(component, Resources):
-            server = ResourcesWorker(bus, component(component.config_class().model_validate(spec.config)), spec)
-        else:
-            raise TypeError(f"{component} is no component")
-        await server.start()
-        return server
+            return AgentWorker(bus, self.worker, component, config, spec)
+        if issubclass(component, Model):
+            return ModelWorker(bus, component(component.config_class().model_validate(spec.config)), spec)
+        if issubclass(component, Resources):
+            return ResourcesWorker(bus, component(component.config_class().model_validate(spec.config)), spec)
+        raise TypeError(f"{component} is no component")
+
+    async def _started(self, server: Server) -> bool:
+        """Whether it serves; False if the process was told to stop before it did, while it loads weights perhaps."""
+        starting = asyncio.create_task(server.start())
+        stopping = asyncio.create_task(self._stop.wait())
+        done, rest = await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        for task in rest:
+            task.cancel()
+        if rest:
+            await asyncio.wait(rest)
+        if starting in done:
+            await starting
+        return starting in done
 
     async def _introduce(self, bus: Bus) -> None:
         """Says in the log what runs here."""
@@ -124,7 +136,12 @@ class Frame:
 
     async def _serve(self, server: Server) -> None:
         serving = asyncio.create_task(server.serve())
-        watches = [asyncio.create_task(self._watch_lag()), asyncio.create_task(self._report(server))]
+        ack_wait_s = LogConfig.model_validate(self.spec.log).ack_wait_s
+        watches = [
+            asyncio.create_task(watch(2 * ack_wait_s)),
+            asyncio.create_task(self._watch_lag()),
+            asyncio.create_task(self._report(server)),
+        ]
         stopping = asyncio.create_task(self._stop.wait())
         sys.stdout.write(msgspec.json.encode({"ready": True, "worker": self.worker}).decode() + "\n")
         sys.stdout.flush()

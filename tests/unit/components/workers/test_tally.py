@@ -1,0 +1,68 @@
+"""What a rollout used is counted from its replies, whatever stands in them."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from components.workers.tally import Tally
+from contracts.events import Event
+from contracts.rollouts import Usage
+
+START = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def reply(what: str, *, elapsed: float = 0.0, source: str = "models/policy/policy-0-abc") -> Event:
+    return Event(id="e", source=source, type=what, time=START, subject="s", elapsed=elapsed)
+
+
+def usage(**tokens: Any) -> bytes:
+    return msgspec.json.encode({"output": [], "usage": tokens})
+
+
+def test_turns_tools_tokens_and_seconds_add_up() -> None:
+    tally = Tally(START + timedelta(seconds=2))
+    tally.add(reply("model.replied", elapsed=1.5), usage(input_tokens=10, output_tokens=5, total_tokens=15))
+    tally.add(reply("tool.replied", elapsed=0.25, source="resources/stage/s"), b"{}")
+    tally.add(reply("tool.failed", elapsed=0.25, source="resources/stage/s"), b"{}")
+    tally.add(reply("model.replied", source="models/judge/j"), usage(input_tokens=1, output_tokens=1, total_tokens=2))
+    tally.add(reply("verify.replied", elapsed=0.5, source="resources/stage/s"), b"{}")
+    tally.add(reply("timer.replied", source="agents/puppet/p"), b"null")
+    stats = tally.stats(START, START + timedelta(seconds=9))
+    assert stats.usage == Usage(input_tokens=11, output_tokens=6, total_tokens=17)
+    assert (stats.turns, stats.tool_calls, stats.models) == (2, 2, ("policy", "judge"))
+    times = stats.timings
+    assert (times.queue_s, times.total_s, times.model_s, times.tools_s, times.verify_s) == (2.0, 9.0, 1.5, 0.5, 0.5)
+
+
+def test_a_failed_model_call_takes_time_and_is_no_turn() -> None:
+    tally = Tally(START)
+    tally.add(reply("model.failed", elapsed=3.0), b'{"kind": "unavailable", "message": "away"}')
+    stats = tally.stats(START, START)
+    assert (stats.turns, stats.models, stats.timings.model_s) == (0, (), 3.0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"usage": null}',
+        b'{"usage": {"input_tokens": null}}',
+        b'{"usage": {"input_tokens": "many"}}',
+        b'{"usage": {"input_tokens": 1.5}}',
+        b'{"usage": []}',
+        b"[]",
+        b"",
+        b'"\xff"',
+    ],
+)
+def test_a_reply_whose_usage_cannot_be_read_is_a_turn_without_tokens(data: bytes) -> None:
+    tally = Tally(START)
+    tally.add(reply("model.replied", source="by hand"), data)
+    stats = tally.stats(START, START)
+    assert (stats.turns, stats.usage, stats.models) == (1, Usage(), ("by hand",))
+
+
+def test_clocks_that_disagree_give_no_negative_times() -> None:
+    times = Tally(START - timedelta(seconds=3)).stats(START, START - timedelta(seconds=1)).timings
+    assert (times.queue_s, times.total_s) == (0.0, 0.0)
