@@ -45,6 +45,9 @@ class PuppetAgent(Agent[PuppetConfig]):
     async def _tool(self, name: str, arguments: dict[str, Any]) -> None:
         await self.resources.call_tool(function_call("call", name, msgspec.json.encode(arguments).decode()))
 
+    async def _seed(self) -> None:
+        await self.resources.seed_session(self._task)
+
     async def _add(self, count: int) -> None:
         await self._tool("add", {"count": count})
 

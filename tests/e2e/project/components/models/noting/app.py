@@ -1,5 +1,6 @@
 """A scripted model that notes every call that it gets, so that tests can count them where they are paid for."""
 
+import asyncio
 from pathlib import Path
 
 from components.models.base import ModelCall
@@ -14,6 +15,8 @@ class NotingConfig(ScriptedModelConfig):
     notes: str
     raises: str = ""
     """Name of an exception that each call raises."""
+    starts_in_s: float = 0.0
+    """How long it loads its weights."""
 
 
 class NotingModel(ScriptedModel):
@@ -21,13 +24,27 @@ class NotingModel(ScriptedModel):
 
     config: NotingConfig
 
+    async def start(self) -> None:
+        """Takes its time."""
+        if self.config.starts_in_s:
+            self._note("starting")
+            await asyncio.sleep(self.config.starts_in_s)
+
+    async def stop(self) -> None:
+        """Says that it gives back what it took."""
+        if self.config.starts_in_s:
+            self._note("stopped")
+
     async def responses(self, request: ResponseCreateParams, call: ModelCall) -> Response:
         """The scripted reply."""
-        with Path(self.config.notes).open("a") as file:  # noqa: ASYNC230 - a line in a test
-            file.write(f"{call.rollout_id}/{call.call_key}\n")
+        self._note(f"{call.rollout_id}/{call.call_key}")
         if self.config.raises:
             raise {"TimeoutError": TimeoutError, "SystemExit": SystemExit, "KeyError": KeyError}[self.config.raises]
         return await super().responses(request, call)
+
+    def _note(self, line: str) -> None:
+        with Path(self.config.notes).open("a") as file:
+            file.write(line + "\n")
 
     @classmethod
     def config_class(cls) -> type[NotingConfig]:

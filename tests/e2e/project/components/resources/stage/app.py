@@ -77,6 +77,18 @@ class Stage(Resources[ResourcesConfig]):
         return "at last"
 
     @tool
+    def hang_on(self, session: Count, count: int) -> str:
+        """Adds, and blocks a thread for longer than any deadline here.
+
+        Args:
+            session: The counter.
+            count: What to add.
+        """
+        session.value += count
+        time.sleep(1.5)
+        return "at last"
+
+    @tool
     async def fail(self, how: str) -> str:
         """Raises.
 

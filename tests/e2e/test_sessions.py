@@ -1,0 +1,63 @@
+"""Sessions that are lost and made again from the log while calls are in progress on them."""
+
+import asyncio
+from typing import Any
+
+from bus import LogConfig
+from contracts.events import Event, Recorded
+from tests.e2e.workers import Deployment, Instance
+
+
+def instances(**resources: Any) -> dict[str, Instance]:
+    return {
+        "stage": Instance("resources", "stage", resources),
+        "puppet": Instance("agents", "puppet", {"resources": "stage"}),
+    }
+
+
+async def test_a_session_that_is_lost_before_a_reply_is_stored_is_made_again_with_that_call(
+    server: str, config: LogConfig
+) -> None:
+    """E5: a rebuild reads the log; what was applied to the session a moment ago must stand there first."""
+    async with Deployment(server, config, instances()) as deployment:
+        stage = await deployment.start_one("stage")
+        publish, history = stage.publish, stage._bus.history
+        read = asyncio.Event()
+        dropped: list[str] = []
+
+        async def publish_slowly(event: Event) -> int:
+            if event.type == "tool.replied" and not dropped:
+                dropped.append(event.callkey)
+                stage.served._runtime.drop("r/")
+                await asyncio.wait({asyncio.create_task(read.wait())}, timeout=0.3)
+            return await publish(event)
+
+        async def history_seen(rollout: str) -> list[Recorded]:
+            found = await history(rollout)
+            read.set()
+            return found
+
+        stage.publish = publish_slowly  # type: ignore[method-assign]
+        stage.history = history_seen  # type: ignore[attr-defined]  # before the bus's own
+        await deployment.start("puppet")
+        await deployment.ask("r", {"plan": [["adds", 1, 2, 4], ["add", 8]], "expected": 15})
+        assert await deployment.reward("r") == 1.0
+        assert dropped
+        await deployment.check(["r"])
+
+
+async def test_a_rebuilt_session_has_the_answered_calls_since_its_last_seed(server: str, config: LogConfig) -> None:
+    """Not those before it, and not one that was given up: it may hang again."""
+    plan = [
+        ["add", 50],
+        ["seed"],
+        ["add", 1],
+        ["catch", [["tool", "hang_on", {"count": 100}]]],
+        ["add", 2],
+    ]
+    async with Deployment(server, config, instances(tool_deadline_s=0.3)) as deployment:
+        await deployment.start("stage", "puppet")
+        await deployment.ask("r", {"plan": plan, "expected": 3})
+        assert await deployment.reward("r") == 1.0
+        assert (await deployment.replied("r", "m_4"))["kind"] == "deadline"
+        await deployment.check(["r"])
