@@ -210,6 +210,11 @@ def test_what_is_made_is_written_whole(made: ApiModel, document: dict[str, Any])
     assert parse(Item, document) == made
 
 
+def test_a_message_of_a_user_may_stand_in_the_output_of_a_response_that_others_read() -> None:
+    response = Response(id="r", object="response", created_at=0, model="m", output=[user_message("go on")])
+    assert response.to_dict()["output"] == [{"type": "message", "role": "user", "content": "go on"}]
+
+
 def test_changed_copy_is_written_changed() -> None:
     request = ResponseCreateParams(input="hi").model_copy(update={"input": [user_message("ho")], "temperature": 1})
     assert json.loads(request.to_json()) == {
