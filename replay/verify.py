@@ -126,8 +126,8 @@ class Verifier:
                 found = load("agents", name)
             except ComponentError as error:
                 raise CannotVerify(f"the code of agent {code.instance!r} is not here: {error}") from error
-            except Exception as error:  # importing an author's module may raise anything
-                what = f"{type(error).__name__}: {error}"
+            except (Exception, SystemExit, KeyboardInterrupt) as error:  # importing an author's module may raise any
+                what = ": ".join(filter(None, (type(error).__name__, str(error))))
                 raise CannotVerify(f"the code of agent {code.instance!r} cannot be imported: {what}") from error
             self._loaded[name] = found
             self._digests[name] = digest("agents", name)

@@ -7,7 +7,7 @@ DurableError
 │   ├── AgentStuck        it waits for something that can never come
 │   ├── AgentSpins        it never gets to wait for a call
 │   ├── AgentCancelled    it ended with a cancellation of its own
-│   └── AgentExited       it raised SystemExit or another signal
+│   └── AgentExited       it raised SystemExit, KeyboardInterrupt or another signal
 ├── UnknownReply          a reply to a call that is not outstanding
 ├── InvalidHistory        recorded events that are no history of one rollout
 └── NondeterminismError   re-execution departed from the recorded history
@@ -75,7 +75,7 @@ class AgentCancelled(AgentFailed):
 
 
 class AgentExited(AgentFailed):
-    """The agent raised `SystemExit`, or another exception that is no `Exception`."""
+    """The agent raised `SystemExit`, `KeyboardInterrupt`, or another exception that is no `Exception`."""
 
 
 class UnknownReply(DurableError):

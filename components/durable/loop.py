@@ -109,9 +109,9 @@ class RolloutLoop(asyncio.AbstractEventLoop):
                     if callback is not None:
                         try:
                             handle.context.run(callback, *handle.args)
-                        except (KeyboardInterrupt, Departure):
+                        except Departure:
                             raise
-                        except BaseException as error:  # noqa: BLE001 - as asyncio does; of tasks, only SystemExit
+                        except BaseException as error:  # noqa: BLE001 - of tasks, SystemExit and KeyboardInterrupt
                             self.call_exception_handler({"message": "a callback failed", "exception": error})
         finally:
             _set_running_loop(outer)
@@ -304,7 +304,9 @@ class RolloutLoop(asyncio.AbstractEventLoop):
             return
         try:
             self._handler(self, context)
-        except Exception as error:  # noqa: BLE001 - the agent's own handler
+        except Departure:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the agent's own handler
             self.default_exception_handler({"message": "the agent's exception handler failed", "exception": error})
 
 

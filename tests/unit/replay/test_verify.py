@@ -96,6 +96,20 @@ def test_another_python_than_the_recorded_one_is_named(project: Path) -> None:
     assert verdict(recorded_own(python="3.7")).versions[0] == f"Python 3.7, now {now}"
 
 
+@pytest.mark.parametrize("signal", ["KeyboardInterrupt", "SystemExit"])
+def test_an_agent_that_raises_what_ends_a_process_ends_with_a_verdict(project: Path, signal: str) -> None:
+    write_agent(project, settings=f"async def run(self, task):\n        raise {signal}")
+    found = verdict(recorded_own())
+    assert (found.verdict, found.code) == ("differs", "same")
+
+
+@pytest.mark.parametrize("signal", ["KeyboardInterrupt", "SystemExit"])
+def test_an_agent_whose_import_raises_what_ends_a_process_could_not_run(project: Path, signal: str) -> None:
+    write_agent(project, imports=f"raise {signal}")
+    found = verdict(recorded_own(code="another"))
+    assert (found.verdict, found.reason) == ("could not run", f"the code of agent 'mine' cannot be imported: {signal}")
+
+
 def test_what_an_agent_prints_is_not_on_standard_output(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_agent(project)
     assert verdict(recorded_own()).verdict == "same"

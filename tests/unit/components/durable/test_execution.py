@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import gc
-import sys
+import re
 import tracemalloc
 import weakref
 
@@ -350,23 +350,37 @@ def test_an_agent_that_never_waits_for_a_call_is_stopped(how: str, monkeypatch: 
         assert f"branch m is at {line_of(main, {'sleep': 3, 'done future': 9}[how])}" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "signal", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), BaseException("odd")], ids=repr
+)
 @pytest.mark.parametrize("step", ["main", "branch", "after a call"])
-def test_an_agent_that_exits_ends_its_own_rollout_only(step: str) -> None:
+def test_an_agent_that_exits_ends_its_own_rollout_only(step: str, signal: BaseException) -> None:
     async def leave() -> None:
-        sys.exit(3)
+        raise signal
 
     async def main(context: Context) -> str:
         if step == "after a call":
             await ask(context)
         if step == "branch":
             await asyncio.create_task(leave())
-        sys.exit(3)
+        raise signal
 
     execution = started(main)
     if step == "after a call":
         execution.deliver(reply("m_0"))
-    with pytest.raises(AgentExited, match=r"SystemExit\(3\)"):
+    with pytest.raises(AgentExited, match=re.escape(repr(signal))):
         execution.result()
+
+
+@pytest.mark.parametrize("signal", [SystemExit, KeyboardInterrupt])
+def test_a_branch_that_exits_while_its_rollout_is_closed_ends_itself_only(signal: type[BaseException]) -> None:
+    async def main(context: Context) -> str:
+        try:
+            return (await ask(context)).decode()
+        finally:
+            raise signal
+
+    started(main).close()
 
 
 def test_an_agent_that_ends_cancelled_is_a_failure_not_a_cancellation_of_the_worker() -> None:

@@ -388,7 +388,7 @@ def test_the_error_of_a_callback_is_logged_and_the_rest_goes_on(caplog: pytest.L
     assert "a callback failed" in caplog.text
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3), ValueError("broken")])
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3), KeyboardInterrupt(), ValueError("broken")])
 def test_nothing_that_a_callback_raises_reaches_the_worker(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -405,9 +405,10 @@ def test_nothing_that_a_callback_raises_reaches_the_worker(
     assert "a callback failed" in caplog.text
 
 
-def test_nor_does_what_its_handler_raises(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [LookupError("worse"), KeyboardInterrupt("worse"), SystemExit("worse")])
+def test_nor_does_what_its_handler_raises(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     def handler(_loop: object, _context: object) -> None:
-        raise LookupError("worse")
+        raise error
 
     async def main(_: Context) -> str:
         loop = asyncio.get_running_loop()
@@ -417,7 +418,7 @@ def test_nor_does_what_its_handler_raises(caplog: pytest.LogCaptureFixture) -> N
         return "done"
 
     assert finished(main) == "done"
-    assert "LookupError: worse" in caplog.text
+    assert f"{type(error).__name__}: worse" in caplog.text
 
 
 def test_the_error_of_a_branch_may_be_looked_at_much_later(caplog: pytest.LogCaptureFixture) -> None:
