@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from contracts.errors import InvalidName
+from contracts.ids import rollout_id
 from replay.errors import AmbiguousName, UnknownName
 from replay.source import Source
 
@@ -29,6 +31,8 @@ def one_of(known: Sequence[str], name: str, what: str) -> str:
     """The one of `known` that `name` means. Raises `UnknownName` or `AmbiguousName`; `what` says what it names."""
     if name in known:
         return name
+    if not name:
+        raise UnknownName(f"an empty name means no {what}: give its ID, a beginning of it, or `{LAST}`")
     matching = [candidate for candidate in known if candidate.startswith(name)]
     if len(matching) == 1:
         return matching[0]
@@ -42,7 +46,7 @@ def one_of(known: Sequence[str], name: str, what: str) -> str:
 
 async def find_rollout(source: Source, name: str) -> str:
     """The ID of the rollout that `name` means; `last` is the one that ended last, else the one requested last."""
-    if name != LAST and await source.history(name):
+    if name != LAST and _can_be_id(name) and await source.history(name):
         return name
     requested: dict[str, None] = {}
     ended = ""
@@ -71,6 +75,15 @@ async def find_run(source: Source, name: str) -> str:
     if not runs:
         raise UnknownName(f"there is no run in {source.name}")
     return next(reversed(runs))
+
+
+def _can_be_id(name: str) -> bool:
+    """Whether a rollout may have this ID; another name could match more than one in the log."""
+    try:
+        rollout_id(name)
+    except InvalidName:
+        return False
+    return True
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from contracts.events import CallError
 from contracts.responses import output_message
 from orchestrator.run_files import RunFiles
 from replay.bulk import Bulk
+from replay.errors import UnknownName
 from replay.facts import facts_of
 from replay.file_source import FileSource, export_lines
 from replay.names import find_rollout, find_run
@@ -69,6 +70,17 @@ async def test_a_log_and_its_export_give_the_same_verdicts(bus: Bus, server: str
         ]
     assert live == await verified(FileSource([path]))
     assert {verdict.verdict for verdict in live} == {"same"}
+
+
+@pytest.mark.parametrize("name", ["*", ">", "", "r1.*", "r1-00000-00.>", "r1 00000", "x" * 200, "r1\n"])
+@pytest.mark.parametrize("rollouts", [1, 2])
+async def test_a_name_that_is_no_rollout_id_never_reaches_the_server(
+    bus: Bus, server: str, name: str, rollouts: int
+) -> None:
+    await publish(bus, recorded_run(rollouts, bus.subjects))
+    async with open_source(there(server, bus.config)) as source:
+        with pytest.raises(UnknownName, match=r"there is no rollout|an empty name means no rollout"):
+            await find_rollout(source, name)
 
 
 async def test_reading_and_verifying_leaves_every_stream_as_it_was(bus: Bus, server: str) -> None:
