@@ -112,8 +112,8 @@ class Verifier:
         description = self._facts.description(run.agent, workers[0] if workers else "")
         if description is None:
             raise CannotVerify(
-                f"the log does not say how the agent {run.agent!r} was configured: name its resolved config with "
-                f"--config"
+                f"the log does not say how the agent {run.agent!r} was configured: give its run's config.yaml, or what "
+                f"`jetgym validate CONFIG --yaml` prints, with --config FILE"
             )
         return Code(
             instance=run.agent, implementation=description.implementation, config=description.config, started=started

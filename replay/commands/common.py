@@ -14,6 +14,8 @@ import typer
 from rich.console import Console
 
 from components.loading import INSTALLED, add_roots
+from contracts.errors import InvalidName
+from contracts.ids import check_name
 from replay.errors import Misused
 from replay.opening import Where
 
@@ -46,6 +48,10 @@ def where(run: str | None, url: str | None, namespace: str, files: list[Path] | 
     """What the options say; raises `Misused` where they contradict each other."""
     if url is not None and files:
         raise Misused("give either --url or --file")
+    try:
+        check_name(namespace, "namespace")
+    except InvalidName as error:
+        raise Misused(str(error)) from error
     return Where(run=run, url=url, namespace=namespace, files=tuple(files or ()))
 
 

@@ -28,7 +28,14 @@ def show(
     *,
     run: Run = None,
     full: Annotated[bool, typer.Option("--full", help="Show long contents whole.")] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Print the stored events as they are, one a line.")] = False,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="Print the rollout's stored events as they are, one a line. How its agent was configured is not among "
+            "them: `verify --file` needs the run's config.yaml too, as --config.",
+        ),
+    ] = False,
     url: Url = None,
     namespace: Namespace = "jetgym",
     file: Files = None,
@@ -46,6 +53,7 @@ def show(
     replay show last --run r1129-1612-x7k2
     replay show last --raw > rollout.jsonl
     replay show last --file rollout.jsonl
+    replay verify --file rollout.jsonl --config results/r1129-1612-x7k2/config.yaml
     """  # noqa: D301 - the help keeps these lines as they are
     if raw and json:
         raise Misused("give either --raw or --json")

@@ -50,7 +50,8 @@ def verify(
         Path | None,
         typer.Option(
             "--config",
-            help="A resolved config (`jetgym validate CONFIG --yaml`) to use instead of the recorded one.",
+            help="A resolved config (a run's config.yaml, or `jetgym validate CONFIG --yaml`) to use instead of the "
+            "recorded one.",
             show_default=False,
         ),
     ] = None,

@@ -139,6 +139,18 @@ def test_verify_of_one_that_could_not_run_ends_with_2(replay: Replay, log: Path)
     assert out.startswith("r1-00002-00 could not run\n  the log does not say how the agent 'calc' was configured")
 
 
+def test_what_show_raw_prints_is_verified_with_the_runs_config(replay: Replay, log: Path, tmp_path: Path) -> None:
+    exported, config = tmp_path / "rollout.jsonl", tmp_path / "config.yaml"
+    exported.write_text(replay("show", "last", "--file", log, "--raw")[1])
+    config.write_text("calc: {agents: {simple_agent: {model: policy, resources: calc_env}}}")
+    code, out, _ = replay("verify", "last", "--file", exported)
+    assert code == 2
+    told = " ".join(out.split())
+    assert "give its run's config.yaml, or what `jetgym validate CONFIG --yaml` prints, with --config FILE" in told
+    assert replay("verify", "last", "--file", exported, "--config", config)[0] == 0
+    assert "--config" in replay("show", "--help")[1]
+
+
 def test_verify_takes_a_config_in_place_of_a_recorded_one(replay: Replay, log: Path, tmp_path: Path) -> None:
     log.write_bytes(b"\n".join(line for line in log.read_bytes().splitlines() if b"deployment" not in line))
     config = tmp_path / "resolved.yaml"
@@ -194,6 +206,7 @@ def test_verify_of_a_rollout_in_flight_goes_as_far_as_it_is(replay: Replay, tmp_
         (["verify", "--json"], "name rollouts, or a run with --run (`--run last` is the newest)"),
         (["verify", "last", "--file", "LOG", "--config", "x.yaml"], "x.yaml cannot be read: No such file"),
         (["show", "x", "--file", "LOG", "--raw", "--json"], "give either --raw or --json"),
+        (["list", "--url", "nats://127.0.0.1:1", "--namespace", "*"], "namespace '*' may only hold the characters"),
         (["list", "--file", "LOG", "--url", "nats://127.0.0.1:1"], "give either --url or --file"),
     ],
 )

@@ -136,7 +136,8 @@ def test_without_a_recorded_config_it_could_not_run_and_says_what_to_give() -> N
     found = verdict(recorder)
     assert found.verdict == "could not run"
     assert found.reason == (
-        "the log does not say how the agent 'mine' was configured: name its resolved config with --config"
+        "the log does not say how the agent 'mine' was configured: give its run's config.yaml, or what `jetgym "
+        "validate CONFIG --yaml` prints, with --config FILE"
     )
 
 
