@@ -68,24 +68,24 @@ async def adopt(
     rollout.close()
     recorded = await _take_over(bus, replies, worker, rollout)
     mine = [entry for entry in recorded if _mine(rollout, entry.event)]
-    data = {entry.seq: await bus.fetch_data(entry.event) for entry in mine}
+    data = {entry.seq: await bus.fetch_data(entry.event) for entry in mine if not _is_request(entry.event)}
     if rollout.ended:
         return None
     if mine:
         rollout.taken_at(mine[0].event.time)
     rollout.tally.adoptions = len(_claims(rollout, recorded))
     rollout.execution = execution = fresh(rollout)
-    blobs = {entry.event.dataref: data[entry.seq] for entry in mine if entry.event.dataref}
+    blobs = {entry.event.dataref: data[entry.seq] for entry in mine if entry.event.dataref and entry.seq in data}
     calls = reexecute(execution, from_recorded(recorded, prefix=rollout.prefix, blobs=blobs))
     timers, outstanding = [], execution.outstanding
     for entry in mine:
         event = entry.event
-        if not event.type.endswith(".requested"):
+        if not _is_request(event):
             rollout.tally.add(event, data[entry.seq])
             rollout.seq = entry.seq
         elif event.type == "timer.requested" and event.callkey in outstanding:
             ago = (datetime.now(UTC) - event.time).total_seconds()
-            timers.append((event, _TIMER.decode(data[entry.seq]).delay - ago))
+            timers.append((event, _TIMER.decode(event.data).delay - ago))
     return Resumed(calls, timers)
 
 
@@ -134,9 +134,7 @@ async def _hear(replies: Replies, rollout: Rollout, recorded: list[Recorded], he
     asked = {
         entry.event.replyto.split(".")[3]
         for entry in recorded
-        if entry.event.type.endswith(".requested")
-        and _mine(rollout, entry.event)
-        and entry.event.replyto not in answered
+        if _is_request(entry.event) and _mine(rollout, entry.event) and entry.event.replyto not in answered
     }
     for worker in asked - heard:
         await replies.subscribe_also(worker)
@@ -180,6 +178,10 @@ def _mine(rollout: Rollout, event: Event) -> bool:
         and key != ROOT_CALL
         and event.type.endswith((".requested", ".replied", ".failed"))
     )
+
+
+def _is_request(event: Event) -> bool:
+    return event.type.endswith(".requested")
 
 
 def _claims(rollout: Rollout, recorded: list[Recorded]) -> list[Adopted]:

@@ -107,6 +107,9 @@ class Callee:
         except BusError as error:
             self._log.warning("call.given_back", rollout=request.rolloutid, call=request.callkey, error=str(error))
             self._give_back(delivery)
+        except Exception:  # noqa: BLE001 - a fault of ours: no call may be held for ever
+            self._log.exception("call.broke", rollout=request.rolloutid, call=request.callkey)
+            self._give_back(delivery)
         else:
             delivery.ack()
 

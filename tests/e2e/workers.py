@@ -50,6 +50,8 @@ class Mortal:
     def __init__(self, bus: Bus, fails_at: float, *, dies: bool) -> None:
         self._bus, self._fails_at, self._dies = bus, fails_at, dies
         self.published = 0
+        self.stored: set[str] = set()
+        """What it published before it failed, `<rollout>/<call key>`."""
         self.failed = asyncio.Event()
         self.served: Any = None
         """The worker on it."""
@@ -63,6 +65,8 @@ class Mortal:
         if self._fails_at < number:
             await self._fail()
         seq = await self._bus.publish(event)
+        if not self.failed.is_set():
+            self.stored.add(f"{event.rolloutid}/{event.callkey}")
         if self._fails_at <= number:
             await self._fail()
         return seq
