@@ -115,7 +115,8 @@ class Connection:
         self._asking[token] = on_message, done
         try:
             self.send(subject.encode(), self._inbox + token, payload)
-            await asyncio.wait_for(done, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await done
         except TimeoutError:
             raise Unreachable(f"no answer from {self.url} to {subject} in {timeout_s:g} s") from None
         finally:

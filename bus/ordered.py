@@ -86,7 +86,8 @@ class OrderedReader:
         self.filters, self.next = list(filters), start
         self.renew()
         try:
-            await asyncio.wait_for(self._ready.wait(), _REOPEN_S)
+            async with asyncio.timeout(_REOPEN_S):
+                await self._ready.wait()
         except TimeoutError:
             raise Unreachable(f"stream {self._stream} could not be subscribed within {_REOPEN_S:g} s") from None
 

@@ -162,7 +162,8 @@ class _Worker:
             self._report(f"{self.name} {self._how(code)}; starting it again in {delay:.1f} s ({self._log})")
             self.ready.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay)
+                async with asyncio.timeout(delay):
+                    await self._stopping.wait()
 
     async def _run_once(self) -> int:
         """One life of the process; returns its exit code."""

@@ -105,7 +105,8 @@ class AgentWorker:
         if self._rollouts:
             self._idle.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._idle.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._idle.wait()
         for rollout in list(self._rollouts.values()):
             self._give_back(rollout)
 
