@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from orchestrator.run_files import CONFIG
+from bus.run_folder import CONFIG
 
 _ABSENT = object()
 _OF_THE_COMMAND = frozenset({"output", "input", "skip_bad_lines"})

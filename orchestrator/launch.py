@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bus import Bus, Conflict, EmbeddedServer, LogConfig
+from bus.run_folder import LOG, WORKER_LOGS
 from contracts.deployments import ResolvedDeployment, RunStarted
 from orchestrator.config import Config
 from orchestrator.describing import Checked, Descriptions
@@ -68,7 +69,7 @@ class Deployment:
             if (url := settings.server.url) is None:
                 report("starting the server")
                 server = await EmbeddedServer.start(
-                    folder / "log", settings.log, binary=settings.server.binary, port=settings.server.port
+                    folder / LOG, settings.log, binary=settings.server.binary, port=settings.server.port
                 )
                 stack.push_async_callback(server.stop)
                 url = server.url
@@ -77,7 +78,7 @@ class Deployment:
             await bus.ensure_log()
             deployment = cls(bus, url, config, descriptions)
             await deployment._record()
-            supervisor = Supervisor(settings.launch, folder / "logs", config.redactor, report)
+            supervisor = Supervisor(settings.launch, folder / WORKER_LOGS, config.redactor, report)
             stack.push_async_callback(supervisor.stop)
             commands = list(worker_commands(checked, url))
             report(f"starting {len(commands)} workers")

@@ -17,14 +17,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from bus.run_folder import FAILURES, METRICS, RESULTS, ROLLOUTS
 from components.workers.aggregate import Aggregated, AggregateRequest, aggregate
 from contracts.deployments import Description
 from orchestrator.instances import Instance
 from orchestrator.metrics import Metrics
-from orchestrator.results import FAILURES, ROLLOUTS, Outcome
+from orchestrator.results import Outcome
 from orchestrator.venvs import Python
 
-METRICS = "metrics.json"
 AGGREGATE_S = 600.0
 """Seconds that a component's own metrics may take."""
 
@@ -120,7 +120,7 @@ class RunReport:
         for name in (ROLLOUTS, *([FAILURES] if run["failed"] else []), METRICS):
             console.print(f"  {folder / name}", soft_wrap=True)
         console.print("\nNext:")
-        elsewhere = folder.name != self.run_id or folder.parent.name != "results"
+        elsewhere = folder != RESULTS / self.run_id
         run_option = f" --run {folder}" if elsewhere else ""
         for command, meaning in (
             (f"replay list{run_option or f' --run {self.run_id}'}", "the rollouts of this run"),

@@ -10,10 +10,8 @@ from typing import IO, Any, Self
 
 import msgspec
 
+from bus.run_folder import FAILURES, ROLLOUTS
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, RolloutStats
-
-ROLLOUTS = "rollouts.jsonl"
-FAILURES = "failures.jsonl"
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RESULT = msgspec.json.Decoder(RolloutResult)

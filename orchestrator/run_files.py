@@ -1,20 +1,17 @@
-"""Who uses a run's directory right now, and what is in it besides the results?
+"""Who uses a run's directory right now?
 
-`RunFiles` holds the directory for one process at a time and says in `deployment.json` how to reach what is live in it.
-Called by `launch`, and by `status` to find a deployment by its directory.
+`RunFiles` holds the directory for one process at a time and says how to reach what is live in it. Called by the
+commands; what the files of the directory are called, `bus.run_folder` says.
 """
 
 import fcntl
 import json
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Self
 
+from bus.run_folder import LIVE, live
 from orchestrator.errors import UsageError
-
-LIVE: Final = "deployment.json"
-MATERIALIZED: Final = "materialized_inputs.jsonl"
-CONFIG: Final = "config.yaml"
 
 
 class RunFiles:
@@ -49,17 +46,3 @@ class RunFiles:
         self._file.truncate(0)
         self._file.write(json.dumps(facts, indent=1) + "\n")
         self._file.flush()
-
-
-def live(folder: Path) -> dict[str, Any] | None:
-    """What runs in this directory now, or None; empty while it starts."""
-    try:
-        with (folder / LIVE).open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                facts: dict[str, Any] = json.loads(file.read() or "{}")
-                return facts
-    except FileNotFoundError:
-        return None
-    return None  # left behind by a process that was killed

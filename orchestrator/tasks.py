@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 from pydantic import ValidationError
 
+from bus.run_folder import run_id
 from components.config import DatasetConfig
 from components.loading import INSTALLED
 from contracts.deployments import Description
@@ -188,14 +189,11 @@ def check_inputs(path: Path, tasks: Sequence[MaterializedTask], rollout_id: Call
 def run_id_of(path: Path) -> str:
     """The ID of the run that wrote `materialized_inputs.jsonl`; raises `UsageError`."""
     try:
-        with path.open("rb") as file:
-            first = msgspec.json.decode(file.readline(), type=dict[str, msgspec.Raw])
-        rollout: str = msgspec.json.decode(first["rollout_id"], type=str)
+        return run_id(path.parent)
     except FileNotFoundError as error:
         raise UsageError(f"{path.parent} holds no run to resume: {path.name} is not there") from error
-    except (OSError, msgspec.DecodeError, KeyError) as error:
+    except (OSError, msgspec.DecodeError) as error:
         raise UsageError(f"{path} is damaged: {error}") from error
-    return rollout.rsplit("-", 2)[0]
 
 
 def _read(name: str, number: int, line: bytes) -> TaskLine | Problem:

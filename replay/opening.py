@@ -14,6 +14,7 @@ import msgspec
 
 from bus import EmbeddedServer, LogConfig
 from bus.errors import StoreInUse
+from bus.run_folder import RESULTS
 from replay.errors import NoSource
 from replay.file_source import FileSource
 from replay.log_source import open_log
@@ -34,7 +35,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
     namespace: str = "jetgym"
     files: Sequence[Path] = ()
-    results: Path = Path("results")
+    results: Path = RESULTS
 
     @property
     def is_local(self) -> bool:

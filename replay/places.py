@@ -1,27 +1,21 @@
 """Where are the runs on this machine, and which of them is meant?
 
-A run's directory is `results/<run>/`; `log/` in it holds the store of the run's own server, `deployment.json` says how
-to reach it while it is live, and `config.yaml` how the log was made. Called by `opening` and by `list --runs`. It reads
-small files and starts nothing.
+What is in a run's directory, `bus.run_folder` says. Called by `opening` and by `list --runs`. It reads small files and
+starts nothing.
 """
 
-import fcntl
-import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import yaml
 from pydantic import ValidationError
 
 from bus import LogConfig
+from bus.run_folder import CONFIG, LOG, MATERIALIZED, live, run_id
 from replay.errors import NoSource
 from replay.names import LAST, one_of
-
-_LIVE: Final = "deployment.json"
-_CONFIG: Final = "config.yaml"
-_INPUTS: Final = "materialized_inputs.jsonl"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,17 +30,13 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def store(self) -> Path | None:
         """The directory of the run's own server; None where the log is elsewhere."""
-        found = self.path / "log"
+        found = self.path / LOG
         return found if found.is_dir() else None
-
-
-class _Input(msgspec.Struct):
-    rollout_id: str = ""
 
 
 def place(path: Path) -> Place | None:
     """The run in this directory, or None."""
-    marks = [path / name for name in (_INPUTS, _CONFIG, "log")]
+    marks = [path / name for name in (MATERIALIZED, CONFIG, LOG)]
     if (mark := next((mark for mark in marks if mark.exists()), None)) is None:
         return None
     return Place(path=path, run_id=_run_id(path), started=datetime.fromtimestamp(mark.stat().st_mtime, UTC))
@@ -80,32 +70,20 @@ def find_place(results: Path, name: str | None) -> Place:
 
 
 def _run_id(path: Path) -> str:
-    """The run's ID: what stands before task and index in the ID of its first rollout."""
     try:
-        with (path / _INPUTS).open("rb") as file:
-            first = msgspec.json.decode(file.readline(), type=_Input)
+        return run_id(path)
     except (OSError, msgspec.DecodeError):
         return path.name
-    return first.rollout_id.rsplit("-", 2)[0] or path.name
 
 
 def live_url(run: Place) -> str | None:
     """The URL of the server of a run that is live now, or None."""
-    try:
-        with (run.path / _LIVE).open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                facts: dict[str, Any] = json.loads(file.read() or "{}")
-                return facts.get("url")
-    except (FileNotFoundError, json.JSONDecodeError):
-        return None
-    return None  # left behind by a process that was killed
+    return (live(run.path) or {}).get("url")
 
 
 def config_of(run: Place) -> dict[str, Any]:
     """The run's config as resolved; empty where there is none."""
-    return read_config(path) if (path := run.path / _CONFIG).is_file() else {}
+    return read_config(path) if (path := run.path / CONFIG).is_file() else {}
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -126,4 +104,4 @@ def log_of(config: dict[str, Any], where: Path) -> LogConfig:
     try:
         return LogConfig.model_validate(config.get("log") or {})
     except ValidationError as error:
-        raise NoSource(f"{where}/{_CONFIG}: its `log` section is wrong: {error}") from error
+        raise NoSource(f"{where}/{CONFIG}: its `log` section is wrong: {error}") from error

@@ -5,16 +5,14 @@ Runs on this machine are told by their directories, without a server; those of a
 
 from datetime import datetime
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
+from bus.run_folder import METRICS
 from replay.facts import facts_of
 from replay.places import live_url, places
 from replay.rows import rows
 from replay.source import Source
-
-_METRICS: Final = "metrics.json"
 
 
 class RunRow(msgspec.Struct, kw_only=True):
@@ -52,7 +50,7 @@ def local_runs(results: Path) -> list[RunRow]:
     """The runs whose directories are below `results`, the newest first."""
     found = []
     for run in places(results):
-        metrics = _metrics(run.path / _METRICS)
+        metrics = _metrics(run.path / METRICS)
         state = "live" if live_url(run) is not None else "ended" if metrics is not None else "stopped"
         row = RunRow(run_id=run.run_id, state=state, started=run.started, where=str(run.path))
         if metrics is not None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bus import Bus, EmbeddedServer, LogConfig
+from bus.run_folder import CONFIG, LOG
 from orchestrator.collect import outcomes_in_log
 from orchestrator.commands.common import Steps, Url, console, run_async
 from orchestrator.compose import read
@@ -14,7 +15,7 @@ from orchestrator.config import Config, load_config
 from orchestrator.errors import UsageError, nearest
 from orchestrator.launch import Deployment
 from orchestrator.results import ResultFiles
-from orchestrator.run_files import CONFIG, RunFiles
+from orchestrator.run_files import RunFiles
 
 
 def add_to(app: typer.Typer) -> None:
@@ -40,7 +41,7 @@ def rebuild(
     jetgym rebuild results/first
     jetgym rebuild results/again --url nats://127.0.0.1:4222 --run r1129-1612-x7k2
     """  # noqa: D301 - the help keeps these lines as they are
-    if url is None and not (directory / "log").is_dir():
+    if url is None and not (directory / LOG).is_dir():
         raise UsageError(f"{directory} has no log/: name the server that has it with --url")
     written = read(directory / CONFIG).get("log", {}) if (directory / CONFIG).is_file() else {}
     config = load_config([], [f"log.namespace={namespace or written.get('namespace', 'jetgym')}"])
@@ -54,7 +55,7 @@ async def _rebuild(directory: Path, run: str | None, url: str | None, config: Co
         stack.enter_context(RunFiles(directory))
         if url is None:
             report("starting the server on the run's log")
-            server = await EmbeddedServer.start(directory / "log", LogConfig())
+            server = await EmbeddedServer.start(directory / LOG, LogConfig())
             stack.push_async_callback(server.stop)
             url = server.url
         deployment = await stack.enter_async_context(Deployment.connect(url, config))

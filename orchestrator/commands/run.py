@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from bus.run_folder import MATERIALIZED, RESULTS
 from orchestrator.changes import replace_config
 from orchestrator.collect import collect, rollout_id_of
 from orchestrator.commands.common import OptionalConfigs, Steps, Url, console, resolve, run_async
@@ -23,7 +24,7 @@ from orchestrator.launch import Deployment, new_id
 from orchestrator.progress import CollectProgress
 from orchestrator.report import RunReport
 from orchestrator.results import Outcome, known_rollouts
-from orchestrator.run_files import MATERIALIZED, RunFiles
+from orchestrator.run_files import RunFiles
 from orchestrator.tasks import MaterializedTask, check_inputs, materialize, run_id_of, write_inputs
 
 
@@ -182,7 +183,7 @@ def _place(config: Config, *, resume: bool) -> tuple[Path, str]:
             raise UsageError("--resume goes on with a run: name its directory with --output")
         return Path(named), run_id_of(Path(named) / MATERIALIZED)
     run_id = new_id("r")
-    folder = Path(named or f"results/{run_id}")
+    folder = Path(named or RESULTS / run_id)
     if (folder / MATERIALIZED).exists():
         raise UsageError(f"{folder} holds a run already: go on with it with --resume, or name another --output")
     return folder, run_id

@@ -7,13 +7,11 @@ import typer
 from rich.table import Table
 
 from bus.overview import LogState, overview
+from bus.run_folder import RESULTS, live
 from orchestrator.commands.common import console, run_async
 from orchestrator.config import load_config
 from orchestrator.errors import UsageError
 from orchestrator.launch import Deployment
-from orchestrator.run_files import live
-
-RESULTS = Path("results")
 
 
 def add_to(app: typer.Typer) -> None:

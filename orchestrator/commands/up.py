@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from bus.run_folder import CONFIG, RESULTS
 from orchestrator.commands.common import Configs, Steps, Url, console, resolve, run_async
 from orchestrator.config import Config
 from orchestrator.describing import check
 from orchestrator.launch import Deployment, new_id
-from orchestrator.run_files import CONFIG, RunFiles
+from orchestrator.run_files import RunFiles
 
 
 def add_to(app: typer.Typer) -> None:
@@ -36,7 +37,7 @@ def up(
     jetgym up configs/demo.yaml ++server.port=4222
     """  # noqa: D301 - the help keeps these lines as they are
     config = resolve(configs, {"server": {"url": url} if url else None})
-    folder = output or Path(f"results/{new_id('d')}")
+    folder = output or RESULTS / new_id("d")
     try:
         run_async(_up(config, folder))
     except KeyboardInterrupt:

@@ -1,0 +1,59 @@
+"""What is in the directory of a run or of a deployment, and is something live in it?
+
+`jetgym` writes such a directory and `replay` reads it, so the names of its files stand here. It reads small files and
+starts nothing; what is in them, it does not know.
+"""
+
+import fcntl
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+RESULTS: Final = Path("results")
+"""Where they are made, unless something else is asked for."""
+
+CONFIG: Final = "config.yaml"
+"""The config as resolved, without secrets."""
+MATERIALIZED: Final = "materialized_inputs.jsonl"
+"""What is asked for, one line a rollout; it makes the directory a run's."""
+ROLLOUTS: Final = "rollouts.jsonl"
+FAILURES: Final = "failures.jsonl"
+METRICS: Final = "metrics.json"
+LOG: Final = "log"
+"""The store of the embedded server; not there where the log is elsewhere."""
+WORKER_LOGS: Final = "logs"
+LIVE: Final = "deployment.json"
+"""How to reach what is live in it; the process that holds the directory has a lock on this file."""
+
+
+class _Input(msgspec.Struct):
+    rollout_id: str
+
+
+def run_id(folder: Path) -> str:
+    """The ID of the run in it: what stands before task and index in the ID of its first rollout.
+
+    Raises `OSError`, `FileNotFoundError` where there is no run, or `msgspec.DecodeError`.
+    """
+    with (folder / MATERIALIZED).open("rb") as file:
+        first = msgspec.json.decode(file.readline(), type=_Input)
+    return first.rollout_id.rsplit("-", 2)[0]
+
+
+def live(folder: Path) -> dict[str, Any] | None:
+    """What is live in it: `url`, `namespace`, `pid`, `workers`. Empty before it can be reached, None if nothing is."""
+    try:
+        with (folder / LIVE).open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with suppress(json.JSONDecodeError):  # it is not yet written, or is being written
+                    facts: dict[str, Any] = json.loads(file.read())
+                    return facts
+                return {}
+    except FileNotFoundError:
+        return None
+    return None  # left behind by a process that was killed
