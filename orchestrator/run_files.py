@@ -6,6 +6,7 @@ commands; what the files of the directory are called, `bus.run_folder` says.
 
 import fcntl
 import json
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -20,8 +21,10 @@ class RunFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._file: IO[str] | None = None
+        self._made = False
 
     def __enter__(self) -> Self:
+        self._made = not self.folder.exists()
         self.folder.mkdir(parents=True, exist_ok=True)
         self._file = (self.folder / LIVE).open("a+")
         try:
@@ -39,6 +42,9 @@ class RunFiles:
         assert self._file is not None
         (self.folder / LIVE).unlink(missing_ok=True)
         self._file.close()
+        if self._made:
+            with suppress(OSError):  # something is in it, so it stays
+                self.folder.rmdir()
 
     def live(self, facts: dict[str, Any]) -> None:
         """Says how to reach what runs here: `url`, `namespace`, `pid`, `workers`."""

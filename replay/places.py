@@ -19,11 +19,11 @@ from replay.names import LAST, one_of
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A run's directory."""
+    """The directory of a run, or of a deployment that others ran on."""
 
     path: Path
     run_id: str
-    """The directory's name where no inputs tell the ID."""
+    """The directory's name where it is no run's."""
     started: datetime
     """When its inputs were written."""
 
@@ -35,7 +35,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place(path: Path) -> Place | None:
-    """The run in this directory, or None."""
+    """This directory, if there is something to read in it, else None."""
     marks = [path / name for name in (MATERIALIZED, CONFIG, LOG)]
     if (mark := next((mark for mark in marks if mark.exists()), None)) is None:
         return None
@@ -43,9 +43,8 @@ def place(path: Path) -> Place | None:
 
 
 def places(results: Path) -> list[Place]:
-    """The runs below a directory, the newest first."""
-    folders = [folder for folder in results.iterdir() if folder.is_dir()] if results.is_dir() else []
-    found = [run for folder in folders if (run := place(folder)) is not None]
+    """The runs below a directory, the newest first; a start that failed before it asked for a rollout is none."""
+    found = [run for inputs in results.glob(f"*/{MATERIALIZED}") if (run := place(inputs.parent)) is not None]
     return sorted(found, key=lambda run: run.started, reverse=True)
 
 

@@ -52,6 +52,22 @@ def test_a_run_is_named_by_its_id_its_beginning_its_folder_or_last(
     assert find_place(results, name).path == results / folder
 
 
+def test_a_start_that_came_to_no_run_hides_none(results: Path) -> None:
+    """What a start leaves that failed before its inputs were written: nothing, a log, a log and a config."""
+    for number, names in enumerate([(), ("log",), ("log", "logs", "config.yaml"), ("deployment.json",)]):
+        for name in names:
+            (results / f"r1129-1300-ddd{number}" / name).mkdir(parents=True)
+    assert [run.run_id for run in places(results)] == ["r1129-1200-cccc", "r1129-1100-bbbb", "r1129-1000-aaaa"]
+    assert find_place(results, "last").run_id == "r1129-1200-cccc"
+    assert len(local_runs(results)) == 3
+
+
+def test_the_log_of_a_deployment_is_read_where_its_directory_is_named(results: Path) -> None:
+    (results / "d1129-1300-eeee" / "log").mkdir(parents=True)
+    assert find_place(results, "d1129-1300-eeee").store == results / "d1129-1300-eeee" / "log"
+    assert find_place(results, str(results / "d1129-1300-eeee")).store is not None
+
+
 def test_a_run_elsewhere_is_named_by_its_directory(results: Path, tmp_path: Path) -> None:
     elsewhere = make_run(tmp_path, "elsewhere", "r1129-0900-dddd", age=0)
     assert find_place(results, str(elsewhere)).run_id == "r1129-0900-dddd"
