@@ -1,6 +1,5 @@
-"""Answers are scored by the scorer of the task's own family. Needs the component's requirements, skips without."""
+"""Answers are scored by the scorer of the task's own family."""
 
-from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -10,12 +9,7 @@ from components.resources.errors import TaskMisfit, VerifyFailed
 from components.resources.reasoning_gym.app import ReasoningGymResources, answer_in
 from components.resources.trial import Trial
 
-installed = pytest.mark.skipif(
-    find_spec("reasoning_gym") is None, reason="the package reasoning-gym is not in this environment"
-)
 
-
-@installed
 async def test_right_and_wrong_answers_to_all_tasks_earn_their_score(tasks: list[dict[str, Any]]) -> None:
     resources = ReasoningGymResources()
     for task in tasks:
@@ -32,7 +26,6 @@ async def test_right_and_wrong_answers_to_all_tasks_earn_their_score(tasks: list
         assert (await silent.verify()).reward < 0.1
 
 
-@installed
 async def test_a_family_without_a_scorer_is_an_error_and_no_reward() -> None:
     trial = Trial(ReasoningGymResources(), {"question": "?", "answer": "1", "metadata": {"source_dataset": "unknown"}})
     trial.say("1")
@@ -40,7 +33,6 @@ async def test_a_family_without_a_scorer_is_an_error_and_no_reward() -> None:
         await trial.verify()
 
 
-@installed
 async def test_a_scorer_that_raises_is_an_error_and_no_reward() -> None:
     metadata = {"source_dataset": "calendar_arithmetic"}
     trial = Trial(ReasoningGymResources(), {"question": "?", "answer": "Friday", "metadata": metadata})
@@ -49,7 +41,6 @@ async def test_a_scorer_that_raises_is_an_error_and_no_reward() -> None:
         await trial.verify()
 
 
-@installed
 async def test_a_task_without_metadata_does_not_fit() -> None:
     trial = Trial(ReasoningGymResources(), {"question": "?", "answer": "1"})
     with pytest.raises(TaskMisfit, match="metadata"):
