@@ -1,6 +1,7 @@
 """What stands in the log and waits in the pools right now: numbers for an operator.
 
-Called by `jetgym status`. It asks the server for counts, and reads no event.
+Called by `jetgym status`, and before a run on workers that others keep. It asks the server for counts, and reads no
+event.
 """
 
 from typing import Any, Final, TypeVar
@@ -28,8 +29,8 @@ class PoolState(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that workers hold."""
     redelivered: int
     """Of these, the ones that an earlier worker did not finish."""
-    pulls: int
-    """Pull requests that wait at the server: 0 means that no worker is there with room."""
+    served: frozenset[int]
+    """The slots from which some worker pulls, or holds requests."""
 
 
 class LogState(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +76,6 @@ class _Consumers(msgspec.Struct):
 async def overview(bus: Bus) -> LogState:
     """The state of the deployment's log and pools; raises `BusError`, `ApiRefused` where there is no log."""
     events = size = requested = ended = dead = 0
-    pools: dict[tuple[str, str], list[_Consumer]] = {}
     for partition in range(bus.config.partitions):
         start = f"{bus.config.namespace}.{partition}"
         state = (await _ask(bus, "STREAM.INFO", partition, None, _Stream)).state
@@ -83,27 +83,30 @@ async def overview(bus: Bus) -> LogState:
         requested += await _count(bus, partition, f"{start}.agents.*.*.request.*.{ROOT_CALL}")
         ended += await _count(bus, partition, f"{start}.rollout.ended.>")
         dead += await _count(bus, partition, f"{start}.dead.>")
+    return LogState(
+        events=events, bytes=size, requested=requested, ended=ended, dead=dead, pools=await pool_states(bus)
+    )
+
+
+async def pool_states(bus: Bus) -> tuple[PoolState, ...]:
+    """The pools that some worker has ever served; raises as `overview` does."""
+    pools: dict[tuple[str, str], list[tuple[int, _Consumer]]] = {}
+    for partition in range(bus.config.partitions):
         for consumer in await _consumers(bus, partition):
             kind, _, rest = consumer.name.partition("-")
             if kind in _KINDS:
-                pools.setdefault((kind, rest.rpartition("-")[0]), []).append(consumer)
-    return LogState(
-        events=events,
-        bytes=size,
-        requested=requested,
-        ended=ended,
-        dead=dead,
-        pools=tuple(
-            PoolState(
-                kind=kind,
-                instance=instance,
-                waiting=sum(consumer.num_pending for consumer in consumers),
-                held=sum(consumer.num_ack_pending for consumer in consumers),
-                redelivered=sum(consumer.num_redelivered for consumer in consumers),
-                pulls=sum(consumer.num_waiting for consumer in consumers),
-            )
-            for (kind, instance), consumers in sorted(pools.items())
-        ),
+                instance, _, slot = rest.rpartition("-")
+                pools.setdefault((kind, instance), []).append((int(slot), consumer))
+    return tuple(
+        PoolState(
+            kind=kind,
+            instance=instance,
+            waiting=sum(consumer.num_pending for _, consumer in consumers),
+            held=sum(consumer.num_ack_pending for _, consumer in consumers),
+            redelivered=sum(consumer.num_redelivered for _, consumer in consumers),
+            served=frozenset(slot for slot, consumer in consumers if consumer.num_waiting or consumer.num_ack_pending),
+        )
+        for (kind, instance), consumers in sorted(pools.items())
     )
 
 

@@ -1,7 +1,7 @@
-"""What changed between the config that a run began with and the one that it goes on with?
+"""What is different between two configs: when the run began and now, or where it is deployed and here?
 
 A resumed run may have another config on purpose: more workers, another endpoint. It is never taken silently. Called
-by the `run` command.
+by the `run` command and by `launch`.
 """
 
 from collections.abc import Iterator
@@ -26,11 +26,10 @@ def replace_config(folder: Path, text: str) -> list[str]:
     if not path.is_file():
         path.write_text(text)
         return []
-    before, now = dict(_leaves(yaml.safe_load(path.read_text()))), dict(_leaves(yaml.safe_load(text)))
     changed = [
-        f"{key} is {_shown(now.get(key, _ABSENT))}, was {_shown(before.get(key, _ABSENT))}"
-        for key in {**before, **now}
-        if before.get(key, _ABSENT) != now.get(key, _ABSENT) and key.partition(".")[0] not in _OF_THE_COMMAND
+        f"{key} is {now}, was {before}"
+        for key, now, before in differences(yaml.safe_load(text), yaml.safe_load(path.read_text()))
+        if key.partition(".")[0] not in _OF_THE_COMMAND
     ]
     if changed:
         number = 1
@@ -39,6 +38,14 @@ def replace_config(folder: Path, text: str) -> list[str]:
         path.rename(kept)
         path.write_text(text)
     return changed
+
+
+def differences(tree: Any, other: Any) -> Iterator[tuple[str, str, str]]:
+    """Each key that differs, with its value in `tree` and in `other` as they are shown to a person."""
+    here, there = dict(_leaves(tree)), dict(_leaves(other))
+    for key in {**there, **here}:
+        if (mine := here.get(key, _ABSENT)) != (theirs := there.get(key, _ABSENT)):
+            yield key, _shown(mine), _shown(theirs)
 
 
 def _leaves(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:

@@ -4,11 +4,13 @@ A subcommand is a module of `orchestrator.commands` with a function `add_to(app)
 asked for is imported, so that `jetgym` answers quickly. This is one of the places that may catch every exception.
 """
 
+import logging
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Annotated, Final
 
+import structlog
 import typer
 
 from orchestrator.shadowing import check_packages
@@ -49,7 +51,7 @@ def build(names: Sequence[str] = COMMANDS) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_nothing)
+    app.callback()(_options)
     for name in names:
         import_module(f"orchestrator.commands.{name}").add_to(app)
     return app
@@ -58,6 +60,10 @@ def build(names: Sequence[str] = COMMANDS) -> typer.Typer:
 def main() -> int:
     """The entry point of `jetgym`: returns the exit code, or raises `SystemExit` with it."""
     arguments = sys.argv[1:]
+    structlog.configure(  # what was asked for goes to standard output; what went wrong on the way to standard error
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
     try:
         check_packages()
         asked = [arguments[0]] if arguments and arguments[0] in COMMANDS else COMMANDS
@@ -72,5 +78,18 @@ def main() -> int:
     return 0
 
 
-def _nothing() -> None:
+def _version(asked: bool) -> None:
+    if asked:
+        from components.workers.frame import jetgym_version  # noqa: PLC0415 - nothing else here needs it
+
+        typer.echo(f"jetgym {jetgym_version()}")
+        raise typer.Exit
+
+
+def _options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Say which JetGym this is.")
+    ] = False,
+) -> None:
     pass

@@ -130,7 +130,7 @@ async def _hear(
                 continue
             open_rollouts.remove(rollout)
             data = await bus.fetch_data(recorded.event)
-            done = outcome(rollout, requests[rollout], recorded.event.type, data)
+            done = outcome(requests[rollout], recorded.event, data)
             files.add(done)
             hear(done)
             if time.monotonic() - flushed > FLUSH_S:
@@ -156,6 +156,6 @@ async def outcomes_in_log(bus: Bus, run_id: str) -> AsyncIterator[Outcome]:
                 if request is None:
                     _log.warning("request_missing", rollout=event.rolloutid, hint="the log has forgotten it: max_age_s")
                     continue
-                yield outcome(event.rolloutid, request, event.type, await bus.fetch_data(event))
+                yield outcome(request, event, await bus.fetch_data(event))
             elif event.replyto == bus.subjects.ended(run_id, event.rolloutid):
                 requests[event.rolloutid] = _REQUEST.decode(await bus.fetch_data(event))

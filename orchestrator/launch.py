@@ -7,7 +7,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import file_digest
@@ -19,11 +19,13 @@ import msgspec
 from msgspec.structs import replace
 
 from bus import Bus, Conflict, EmbeddedServer, LogConfig
+from bus.overview import pool_states
 from bus.run_folder import LOG, WORKER_LOGS
-from contracts.deployments import ResolvedDeployment, RunStarted
+from contracts.deployments import Description, ResolvedDeployment, RunStarted
+from orchestrator.changes import differences
 from orchestrator.config import Config
-from orchestrator.describing import Checked, Descriptions
-from orchestrator.errors import UsageError
+from orchestrator.describing import Checked, Descriptions, pool_slots
+from orchestrator.errors import LaunchError, UsageError
 from orchestrator.pools import worker_commands
 from orchestrator.run_files import RunFiles
 from orchestrator.supervise import Supervisor
@@ -33,6 +35,7 @@ T = TypeVar("T")
 Report = Callable[[str], None]
 """Told in a few words what is going on."""
 
+_LOOK_AGAIN_S: Final = 0.5
 _ALPHABET: Final = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
@@ -96,25 +99,47 @@ class Deployment:
     async def connect(cls, url: str, config: Config, descriptions: Descriptions | None = None) -> AsyncIterator[Self]:
         """Uses workers that others keep running: those that `descriptions` say, else those that the log names.
 
-        Raises `UsageError` when the log names none.
+        Raises `UsageError` when the log names none, or names others than `descriptions`.
         """
-        log = config.settings.log
-        if descriptions is None:
-            bus = await _connect(url, log)
-            try:
-                resolved = await resolved_deployment(bus)
-            finally:
-                await bus.close()
-            if resolved is None:
-                where = f"{config.redactor.text(url)} in the namespace {log.namespace!r}"
+        where = f"{config.redactor.text(url)} in the namespace {config.settings.log.namespace!r}"
+        async with AsyncExitStack() as stack:
+            bus = await stack.enter_async_context(await _connect(url, config.settings.log))
+            resolved = await resolved_deployment(bus)
+            if resolved is not None:
+                if descriptions is not None and (other := list(_departures(resolved, config, descriptions))):
+                    raise UsageError(
+                        f"what is deployed at {where} is another config: {'; '.join(other)}. Leave CONFIG out to use "
+                        f"what is deployed, or deploy this one with `jetgym up`"
+                    )
+                descriptions = descriptions or resolved.descriptions
+                if (log := LogConfig.model_validate(resolved.log)) != bus.config:
+                    bus = await stack.enter_async_context(await _connect(url, log))
+            if descriptions is None:
                 raise UsageError(f"nothing is deployed at {where}: start it with `jetgym up CONFIG… --url …`")
-            log, descriptions = LogConfig.model_validate(resolved.log), resolved.descriptions
-        bus = await _connect(url, log)
-        try:
             await bus.ensure_log()
             yield cls(bus, url, config, descriptions)
-        finally:
-            await bus.close()
+
+    async def until_served(self, agents: Collection[str], report: Report) -> None:
+        """Waits until workers serve all that rollouts of these agents need; raises `LaunchError` after a while."""
+        needed = _reached(self.descriptions, agents)
+        patience_s = self.config.settings.launch.start_deadline_s
+        names = ""
+        try:
+            async with asyncio.timeout(patience_s):
+                while missing := await self._unserved(needed):
+                    before, names = names, ", ".join(sorted(missing))
+                    if names != before:
+                        report(f"waiting for workers of {names}")
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+        except TimeoutError:
+            raise LaunchError(
+                f"no worker of {names} has come within {patience_s:g} s (launch.start_deadline_s): start them with "
+                f"`jetgym up CONFIG… --url …`, or one by one with `jetgym worker`"
+            ) from None
+
+    async def _unserved(self, needed: set[str]) -> set[str]:
+        served = {pool.instance: pool.served for pool in await pool_states(self.bus)}
+        return {name for name in needed if len(served.get(name, ())) < pool_slots(self.descriptions[name])}
 
     async def while_alive(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs `work`, and gives it up with `WorkerDied` when a worker of this deployment cannot be kept alive."""
@@ -149,11 +174,10 @@ class Deployment:
 
     async def _record(self) -> None:
         """Writes into the log what is deployed."""
-        redactor = self.config.redactor
         resolved = ResolvedDeployment(
             config=self.config.redacted(self.descriptions),
             descriptions={
-                name: replace(found, config=redactor.tree(found.config, (name, found.kind, found.implementation)))
+                name: replace(found, config=_shown(self.config, name, found))
                 for name, found in self.descriptions.items()
             },
             log=self.config.settings.log.model_dump(mode="json"),
@@ -161,6 +185,37 @@ class Deployment:
         subject = self.bus.subjects.deployment("resolved", new_id("d"))
         data = msgspec.json.encode(resolved)
         await self.bus.publish(self.bus.event(type="deployment.resolved", subject=subject, data=data))
+
+
+def _shown(config: Config, name: str, description: Description) -> dict[str, Any]:
+    """An instance's config without secrets."""
+    shown: dict[str, Any] = config.redactor.tree(
+        description.config, (name, description.kind, description.implementation)
+    )
+    return shown
+
+
+def _departures(resolved: ResolvedDeployment, config: Config, descriptions: Descriptions) -> Iterator[str]:
+    """What a given config says of the instances that are deployed, where it says something else."""
+    here: dict[str, Any] = {"log": config.settings.log.model_dump(mode="json")}
+    there: dict[str, Any] = {"log": resolved.log}
+    for name in descriptions.keys() & resolved.descriptions.keys():
+        mine, theirs = descriptions[name], resolved.descriptions[name]
+        here[name] = {mine.kind: {mine.implementation: _shown(config, name, mine)}}
+        there[name] = {theirs.kind: {theirs.implementation: theirs.config}}
+    for key, given, deployed in differences(here, there):
+        yield f"{key} is {deployed} there, {given} here"
+
+
+def _reached(descriptions: Descriptions, agents: Iterable[str]) -> set[str]:
+    """The instances that these agents call, and those that they call in turn."""
+    found: set[str] = set()
+    reach = list(agents)
+    while reach:
+        if (name := reach.pop()) not in found:
+            found.add(name)
+            reach += [reference.name for reference in descriptions[name].references]
+    return found
 
 
 async def resolved_deployment(bus: Bus) -> ResolvedDeployment | None:

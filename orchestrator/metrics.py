@@ -94,7 +94,7 @@ def _distribution(values: list[float]) -> dict[str, float]:
     return {
         "sum": round(sum(values), 6),
         "mean": round(statistics.fmean(values), 6),
-        "p50": ranked[len(ranked) // 2],
+        "p50": statistics.median(ranked),
         "p95": ranked[int(len(ranked) * 0.95)],
         "max": ranked[-1],
     }

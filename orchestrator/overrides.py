@@ -55,13 +55,13 @@ def _check_place(config: DictConfig, key: str, text: str, *, adds: bool) -> None
         raise ConfigError(f"override {text!r}: {key} is there already; change it with {text[1:]} or +{text}")
     if not adds and not there:
         hint = nearest(key.rpartition(".")[2], siblings)
-        raise ConfigError(f"override {text!r}: {key} is not in the config, {hint} To add it: ++{text}")
+        raise ConfigError(f"override {text!r}: {key} is not in the config; {hint} (to add it all the same: ++{text})")
 
 
 def _delete(config: DictConfig, key: str, text: str, expected: object) -> None:
     there, siblings = _look(config, key)
     if not there:
-        raise ConfigError(f"override {text!r}: {key} is not in the config, {nearest(key.rpartition('.')[2], siblings)}")
+        raise ConfigError(f"override {text!r}: {key} is not in the config; {nearest(key.rpartition('.')[2], siblings)}")
     if expected is not None and (found := OmegaConf.select(config, key)) != expected:
         raise ConfigError(f"override {text!r}: {key} is {found!r}, not {expected!r}")
     above, _, last = key.rpartition(".")

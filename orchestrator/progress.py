@@ -1,9 +1,12 @@
 """What a person sees while a run collects: a bar with rate and mean reward; plain lines where there is no terminal.
 
-Called by the `run` command with each outcome.
+Called by the `run` command with each outcome; it shows by a clock of its own, so that the last outcome before a pause
+is seen too.
 """
 
+import asyncio
 import time
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
@@ -20,6 +23,8 @@ from rich.progress import (
 
 from orchestrator.results import Outcome
 
+BAR_EVERY_S = 0.1
+"""Seconds between two looks of the bar."""
 PLAIN_EVERY_S = 5.0
 """Seconds between two lines where the output is no terminal."""
 
@@ -29,9 +34,10 @@ class CollectProgress:
 
     def __init__(self, total: int, console: Console) -> None:
         self._console, self._total = console, total
-        self._done = self._failed = 0
+        self._done = self._earlier = self._failed = 0
         self._reward = 0.0
-        self._started = self._told = time.monotonic()
+        self._began, self._started = datetime.now(UTC), time.monotonic()
+        self._told = 0
         self._bar = Progress(
             TextColumn("[bold]rollouts"),
             BarColumn(),
@@ -43,48 +49,52 @@ class CollectProgress:
             TextColumn("left"),
             TimeRemainingColumn(),
             console=console,
+            auto_refresh=False,
             disable=not console.is_terminal,
         )
         self._task: TaskID = self._bar.add_task("rollouts", total=total, rate="", reward="", failed="")
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         self._bar.start()
+        self._clock = asyncio.create_task(self._tick())
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._clock.cancel()
+        self._show()
         self._bar.stop()
 
     def add(self, ended: Outcome) -> None:
-        """Counts one ended rollout."""
+        """Counts one ended rollout; of a resumed run, those that ended before tell nothing of its rate."""
         self._done += 1
+        self._earlier += ended.time < self._began
         if ended.reward is None:
             self._failed += 1
         else:
             self._reward += ended.reward
-        now = time.monotonic()
-        last = self._done == self._total
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(BAR_EVERY_S if self._console.is_terminal else PLAIN_EVERY_S)
+            self._show()
+
+    def _show(self) -> None:
+        fields = self._fields()
         if self._console.is_terminal:
-            if last or now - self._told > 0.1:  # noqa: PLR2004 - as often as an eye can follow
-                self._told = now
-                fields = self._fields(now)
-                self._bar.update(
-                    self._task,
-                    completed=self._done,
-                    rate=fields["rate"],
-                    reward=fields["reward"],
-                    failed=fields["failed"],
-                )
-        elif last or now - self._told > PLAIN_EVERY_S:
-            self._told = now
-            told = " · ".join(text for text in self._fields(now).values() if text)
+            rate, reward, failed = fields.values()
+            self._bar.update(self._task, completed=self._done, refresh=True, rate=rate, reward=reward, failed=failed)
+        elif self._done > self._told:
+            self._told = self._done
+            told = " · ".join(text for text in fields.values() if text)
             self._console.print(f"{self._done}/{self._total} rollouts · {told}", highlight=False)
 
-    def _fields(self, now: float) -> dict[str, str]:
+    def _fields(self) -> dict[str, str]:
         scored = self._done - self._failed
+        seconds = max(time.monotonic() - self._started, 1e-9)
         return {
-            "rate": f"{self._done / max(now - self._started, 1e-9):.1f}/s",
+            "rate": f"{(self._done - self._earlier) / seconds:.1f}/s",
             "reward": f"mean reward {self._reward / scored:.3f}" if scored else "",
             "failed": f"{self._failed} failed" if self._failed else "",
         }

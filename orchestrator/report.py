@@ -7,7 +7,7 @@ end it asks each resources component for its own metrics. Called by the `run` co
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,14 @@ from rich.table import Table
 from bus.run_folder import FAILURES, METRICS, RESULTS, ROLLOUTS
 from components.workers.aggregate import Aggregated, AggregateRequest, aggregate
 from contracts.deployments import Description
+from orchestrator.hints import counted, typed
 from orchestrator.instances import Instance
 from orchestrator.metrics import Metrics
 from orchestrator.results import Outcome
 from orchestrator.venvs import Python
 
+EXAMPLE = 400
+"""Characters shown of one failure's message; the file has all of it."""
 AGGREGATE_S = 600.0
 """Seconds that a component's own metrics may take."""
 
@@ -43,6 +46,8 @@ class RunReport:
         self._started = time.monotonic()
         self._began = datetime.now(UTC)
         self._own: dict[str, Any] = {}
+        self._examples: dict[str, str] = {}
+        self._earlier = 0
         self._wall_s = 0.0
 
     @property
@@ -57,7 +62,12 @@ class RunReport:
 
     def add(self, ended: Outcome) -> None:
         """Counts one ended rollout."""
-        self._wall_s = time.monotonic() - self._started
+        if ended.time < self._began:
+            self._earlier += 1
+        else:
+            self._wall_s = time.monotonic() - self._started
+        if ended.error is not None:
+            self._examples.setdefault(ended.error, ended.message)
         self._all.add(ended)
         self._by_agent.setdefault(ended.agent, Metrics()).add(ended)
         environment = self._environments.get(ended.agent)
@@ -86,12 +96,13 @@ class RunReport:
         environments = {name: metrics.summary() for name, metrics in self._by_environment.items()}
         for name, own in self._own.items():
             environments[name]["component"] = own
-        ended = self._all.completed + self._all.failed
+        ended = self._all.completed + self._all.failed - self._earlier
         return {
             "run": {
                 "run_id": self.run_id,
                 "started": self._began.isoformat(),
                 "wall_s": round(self._wall_s, 3),
+                "ended_earlier": self._earlier,
                 "rollouts_per_s": round(ended / self._wall_s, 3) if self._wall_s else None,
                 "skipped_lines": self._skipped_lines,
                 **self._all.summary(),
@@ -105,29 +116,34 @@ class RunReport:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / METRICS).write_text(json.dumps(self.document(), indent=2) + "\n")
 
-    def show(self, console: Console, folder: Path) -> None:
-        """Prints the table, the paths and what to type next."""
+    def show(self, console: Console, folder: Path, log: Sequence[str] = ()) -> None:
+        """Prints the table, the paths and what to type next; `log` are options that say where the log is."""
         run = self.document()["run"]
         console.print()
         console.print(self._table())
+        earlier = f" ({self._earlier} of them before this command)" if self._earlier else ""
         rate = f", {run['rollouts_per_s']:.1f} rollouts/s" if run["rollouts_per_s"] else ""
-        console.print(f"{run['completed']} completed, {run['failed']} failed in {run['wall_s']:.1f} s{rate}")
+        console.print(f"{run['completed']} completed, {run['failed']} failed{earlier} in {run['wall_s']:.1f} s{rate}")
         if self._skipped_lines:
-            console.print(f"  {self._skipped_lines} lines of the input were no tasks and were skipped")
-        for kind, count in run["failures"].items():
-            console.print(f"  failed with {kind}: {count}")
+            console.print(f"{counted(self._skipped_lines, 'bad line')} of the input skipped")
+        for kind, times in run["failures"].items():
+            example = " ".join(self._examples[kind].split())
+            console.print(f"{times} failed with {kind}, one of them:", style="red")
+            shown = example if len(example) <= EXAMPLE else f"{example[:EXAMPLE]}…"
+            console.print(f"  {shown}", markup=False, soft_wrap=True)
         console.print("\nWritten:")
         for name in (ROLLOUTS, *([FAILURES] if run["failed"] else []), METRICS):
-            console.print(f"  {folder / name}", soft_wrap=True)
+            console.print(f"  {folder / name}", markup=False, soft_wrap=True)
         console.print("\nNext:")
         elsewhere = folder != RESULTS / self.run_id
-        run_option = f" --run {folder}" if elsewhere else ""
-        for command, meaning in (
-            (f"replay list{run_option or f' --run {self.run_id}'}", "the rollouts of this run"),
-            (f"replay show last{run_option}", "the story of the latest one"),
-            (f"replay verify last{run_option}", "its agent's code again, on the recorded replies"),
+        which = [*log, "--run", self.run_id] if log else ["--run", str(folder)] if elsewhere else []
+        for meaning, words in (
+            ("the rollouts of this run", ["list", *(which or ["--run", self.run_id])]),
+            ("the story of the latest one", ["show", "last", *which]),
+            ("its agent's code again, on the recorded replies", ["verify", "last", *which]),
         ):
-            console.print(f"  {command:<32} [dim]{meaning}[/dim]", soft_wrap=True)
+            console.print(f"  [dim]# {meaning}[/dim]")
+            console.print(f"  {typed('replay', *words)}", markup=False, soft_wrap=True)
 
     def _table(self) -> Table:
         table = Table(

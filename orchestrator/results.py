@@ -4,6 +4,7 @@ A line is a function of the rollout's request and its terminal event, and lines 
 events in the log; so the files can be rebuilt from the log, equal line for line. Used by `collect` and `rebuild`.
 """
 
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -11,6 +12,7 @@ from typing import IO, Any, Self
 import msgspec
 
 from bus.run_folder import FAILURES, ROLLOUTS
+from contracts.events import Event
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, RolloutStats
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -35,14 +37,18 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     reward: float | None
     """None where it failed: a failure is never a reward."""
     error: str | None
+    message: str
+    """Of the error."""
     stats: RolloutStats | None
+    time: datetime
+    """When it ended, by the clock of the worker that ended it."""
 
 
-def outcome(rollout_id: str, request: RolloutRequest, what: str, data: bytes) -> Outcome:
-    """The outcome of a rollout, from its request and the type and data of its terminal event."""
+def outcome(request: RolloutRequest, event: Event, data: bytes) -> Outcome:
+    """The outcome of a rollout, from its request and its terminal event, whose data may have been a blob."""
     line: dict[str, Any] = dict(_FIELDS.decode(request.task))
-    reward, error = None, None
-    if what == "rollout.completed":
+    reward, error, message = None, None, ""
+    if event.type == "rollout.completed":
         result = _RESULT.decode(data)
         stats, reward = result.stats, float(result.reward)
         line |= result.extra
@@ -50,11 +56,11 @@ def outcome(rollout_id: str, request: RolloutRequest, what: str, data: bytes) ->
         line["reward"] = reward
     else:
         failed = _FAILURE.decode(data)
-        stats, error = failed.stats, failed.kind
+        stats, error, message = failed.stats, failed.kind, failed.message
         line.pop("reward", None)
         line["error"] = {"kind": failed.kind, "message": failed.message, "details": failed.details}
-        line["outcome"] = what.partition(".")[2]
-    line["rollout_id"] = rollout_id
+        line["outcome"] = event.type.partition(".")[2]
+    line["rollout_id"] = event.rolloutid
     line["run_id"] = request.run_id
     line["task_index"] = request.task_index
     line["rollout_index"] = request.rollout_index
@@ -67,14 +73,16 @@ def outcome(rollout_id: str, request: RolloutRequest, what: str, data: bytes) ->
         line["tool_calls"] = stats.tool_calls
         line["timings"] = stats.timings
     return Outcome(
-        rollout_id=rollout_id,
+        rollout_id=event.rolloutid,
         agent=request.agent,
         task_index=request.task_index,
         rollout_index=request.rollout_index,
         line=_ENCODER.encode(line),
         reward=reward,
         error=error,
+        message=message,
         stats=stats,
+        time=event.time,
     )
 
 

@@ -22,6 +22,7 @@ from contracts.responses import ResponseCreateParams
 from orchestrator.config import Config
 from orchestrator.describing import Descriptions
 from orchestrator.errors import InputError, Problem, UsageError, nearest
+from orchestrator.hints import counted
 
 SHOWN: Final = 20
 """So many bad lines are told one by one; the others are counted."""
@@ -145,7 +146,11 @@ def materialize(config: Config, descriptions: Descriptions) -> Materialized:
             if good == settings.limit:
                 break
     if bad and not settings.skip_bad_lines:
-        raise InputError(f"{bad} lines are no tasks; --skip-bad-lines leaves them out", problems=told, total=bad)
+        raise InputError(
+            f"{counted(bad, 'bad line')}: mend them, or leave them out with --skip-bad-lines",
+            problems=told,
+            total=bad,
+        )
     if not tasks:
         raise UsageError("there is no task to run")
     return Materialized(tasks, bad)

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 import yaml
-from rich.table import Table
+from rich.padding import Padding
 
 from components.loading import INSTALLED
 from orchestrator.commands.common import console
 from orchestrator.errors import ConfigError, InputError, Problem
+from orchestrator.hints import counted
 from orchestrator.tasks import SHOWN, TaskLine, read_tasks
 
 CARD = "card.yaml"
@@ -30,17 +31,18 @@ def list_datasets() -> None:
     \b
     jetgym datasets list
     """  # noqa: D301 - the help keeps these lines as they are
-    table = Table()
-    for heading in ("file", "tasks", "about", "license"):
-        table.add_column(heading, overflow="fold")
+    found = 0
     for root in dict.fromkeys((Path.cwd(), INSTALLED)):
         for file in sorted((root / "datasets").rglob("*.jsonl")):
+            found += 1
             card = _card(file.with_name(CARD))
-            shown = file.relative_to(root) if root == Path.cwd() else file
             with file.open("rb") as lines:
                 count = sum(1 for line in lines if line.strip())
-            table.add_row(str(shown), str(count), str(card.get("description", "")), str(card.get("license", "")))
-    console.print(table, markup=False) if table.row_count else console.print("there is no datasets/ folder with tasks")
+            facts = (counted(count, "task"), card.get("license"), card.get("description"))
+            console.print(str(file.relative_to(root) if root == Path.cwd() else file), markup=False, soft_wrap=True)
+            console.print(Padding(" · ".join(str(fact) for fact in facts if fact), (0, 0, 0, 2)), markup=False)
+    if not found:
+        console.print("there is no datasets/ folder with tasks")
 
 
 def check(
@@ -67,10 +69,9 @@ def check(
         for field in line.fields:
             fields[field] = fields.get(field, 0) + 1
     if bad:
-        raise InputError(
-            f"{file} has {bad} lines that are no tasks, and {len(good)} that are", problems=problems, total=bad
-        )
-    console.print(f"{file}: {len(good)} tasks, {tools} of them with tools of their own", markup=False)
+        said = f"{file}: {counted(bad, 'bad line')}, {counted(len(good), 'task')}"
+        raise InputError(said, problems=problems, total=bad)
+    console.print(f"{file}: {counted(len(good), 'task')}, {tools} of them with tools of their own", markup=False)
     for field, count in fields.items():
         console.print(f"  {field}" + ("" if count == len(good) else f" (in {count})"), markup=False)
 

@@ -7,7 +7,6 @@ its traceback. Called by `cli` alone.
 import sys
 
 from rich.console import Console
-from rich.table import Table
 
 from bus import BusError
 from components.errors import ComponentError
@@ -29,19 +28,11 @@ def tell(error: Exception) -> bool:
     else:
         return False
     if isinstance(error, InputError):
-        _table(error)
+        for problem in error.problems:
+            errors.print(str(problem), markup=False, soft_wrap=True)
+        if error.total > len(error.problems):
+            errors.print(f"… and {error.total - len(error.problems)} more", markup=False)
     if isinstance(error, ConfigError):
         text = text.replace("\n", "\nerror: ")
     sys.stderr.write(f"error: {redact(text)}\n")
     return True
-
-
-def _table(error: InputError) -> None:
-    table = Table(title=f"{error.total} bad lines", title_justify="left")
-    for heading in ("where", "field", "what is wrong"):
-        table.add_column(heading, overflow="fold")
-    for problem in error.problems:
-        table.add_row(*problem)
-    if error.total > len(error.problems):
-        table.add_row("…", "", f"and {error.total - len(error.problems)} more")
-    errors.print(table, markup=False)

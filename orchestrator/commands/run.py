@@ -4,7 +4,6 @@ Checks everything before anything starts: config, components, references, tasks.
 connects to one, and hands over to `collect`.
 """
 
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -20,12 +19,13 @@ from orchestrator.commands.common import OptionalConfigs, Steps, Url, console, r
 from orchestrator.config import Config
 from orchestrator.describing import check, roots
 from orchestrator.errors import UsageError
+from orchestrator.hints import typed
 from orchestrator.launch import Deployment, new_id
 from orchestrator.progress import CollectProgress
 from orchestrator.report import RunReport
 from orchestrator.results import Outcome, known_rollouts
 from orchestrator.run_files import RunFiles
-from orchestrator.tasks import MaterializedTask, check_inputs, materialize, run_id_of, write_inputs
+from orchestrator.tasks import Materialized, MaterializedTask, check_inputs, materialize, run_id_of, write_inputs
 
 
 def add_to(app: typer.Typer) -> None:
@@ -109,13 +109,13 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
                 if url is not None
                 else Deployment.start(checked, files, report)
             )
+        if url is not None:
+            await deployment.until_served({task.agent for task in inputs.tasks}, report)
         if resume:
             await _check_log(deployment, run_id, folder)
         else:
             write_inputs(folder / MATERIALIZED, inputs.tasks, id_of)
-        for change in replace_config(folder, config.to_yaml(deployment.descriptions)):
-            console.print(f"the config has changed since the run began: {change}", markup=False, soft_wrap=True)
-        await deployment.record_run(run_id, folder / MATERIALIZED, inputs)
+        await _begin(deployment, config, inputs, run_id=run_id, folder=folder)
         report.pause()
         results = RunReport(run_id, deployment.descriptions, skipped_lines=inputs.skipped)
         try:
@@ -125,9 +125,17 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
         if checked is not None:
             await results.ask_components(folder, config.instances, checked.pythons, roots(config))
             results.write(folder)
-    results.show(console, folder)
+    log = [] if url is None else ["--url", url, "--namespace", deployment.bus.config.namespace]
+    results.show(console, folder, log)
     if not results.completed:
         raise typer.Exit(1)
+
+
+async def _begin(deployment: Deployment, config: Config, inputs: Materialized, *, run_id: str, folder: Path) -> None:
+    """Says in the run's directory and in the log with what config the run begins, or goes on."""
+    for change in replace_config(folder, config.to_yaml(deployment.descriptions)):
+        console.print(f"the config has changed since the run began: {change}", markup=False, soft_wrap=True)
+    await deployment.record_run(run_id, folder / MATERIALIZED, inputs)
 
 
 async def _check_log(deployment: Deployment, run_id: str, folder: Path) -> None:
@@ -149,7 +157,7 @@ async def _collect(
     folder: Path,
     results: RunReport,
 ) -> None:
-    with CollectProgress(len(tasks), console) as progress:
+    async with CollectProgress(len(tasks), console) as progress:
 
         def hear(ended: Outcome) -> None:
             results.add(ended)
@@ -172,7 +180,7 @@ def _again(folder: Path) -> str:
     """The command that goes on with this run."""
     words = [word for word in sys.argv[1:] if word != "--resume"]
     named = any(word == "--output" or word.startswith("--output=") for word in words)
-    return shlex.join(["jetgym", *words, *([] if named else ["--output", str(folder)]), "--resume"])
+    return typed("jetgym", *words, *([] if named else ["--output", str(folder)]), "--resume")
 
 
 def _place(config: Config, *, resume: bool) -> tuple[Path, str]:

@@ -61,10 +61,10 @@ def _show(url: str, namespace: str, facts: dict[str, Any]) -> None:
     for worker in facts.get("workers", {}):
         workers[worker.rpartition("-")[0]] = workers.get(worker.rpartition("-")[0], 0) + 1
     table = Table()
-    for heading in ("pool", "kind", "waiting", "held", "held again", "workers"):
-        table.add_column(heading)
+    for heading in ("pool", "kind", "queued", "in progress", "of them redelivered", "workers"):
+        table.add_column(heading, overflow="fold")
     for pool in state.pools:
-        here = str(workers.get(pool.instance) or ("some" if pool.pulls else "none seen"))
+        here = str(workers.get(pool.instance) or ("elsewhere" if pool.served else "none"))
         table.add_row(pool.instance, pool.kind, str(pool.waiting), str(pool.held), str(pool.redelivered), here)
     console.print(table)
 

@@ -10,6 +10,7 @@ from bus.run_folder import CONFIG, RESULTS
 from orchestrator.commands.common import Configs, Steps, Url, console, resolve, run_async
 from orchestrator.config import Config
 from orchestrator.describing import check
+from orchestrator.hints import typed
 from orchestrator.launch import Deployment, new_id
 from orchestrator.run_files import RunFiles
 
@@ -53,6 +54,6 @@ async def _up(config: Config, folder: Path) -> None:
                 report.pause()
                 url = config.redactor.text(deployment.url)
                 console.print(f"ready at {url}; Ctrl-C stops it", markup=False)
-                console.print(f"  jetgym run --url {url} --input TASKS.jsonl", markup=False)
-                console.print(f"  jetgym status {folder}", markup=False, soft_wrap=True)
+                for words in (["run", "--url", url, "--input", "TASKS.jsonl"], ["status", str(folder)]):
+                    console.print(f"  {typed('jetgym', *words)}", markup=False, soft_wrap=True)
                 await deployment.while_alive(asyncio.Event().wait())

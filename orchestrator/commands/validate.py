@@ -44,12 +44,11 @@ def validate(
 
 def _instances(descriptions: Descriptions) -> Table:
     table = Table(title="instances", title_justify="left")
-    for heading in ("name", "kind", "implementation", "workers", "slots", "tools"):
-        table.add_column(heading)
+    for heading in ("name", "kind", "implementation", "workers", "slots"):
+        table.add_column(heading, overflow="fold")
     for name, description in descriptions.items():
-        tools = ", ".join(str(tool.get("name", "?")) for tool in description.tools)
         size, slots = str(pool_size(description)), str(pool_slots(description))
-        table.add_row(name, description.kind, description.implementation, size, slots, tools)
+        table.add_row(name, description.kind, description.implementation, size, slots)
     return table
 
 
@@ -63,5 +62,7 @@ def _tree(name: str, descriptions: Descriptions) -> Tree:
 def _grow(tree: Tree, name: str, descriptions: Descriptions, above: tuple[str, ...]) -> None:
     for reference in descriptions[name].references:
         branch = tree.add(f"{reference.path}: {reference.name} [dim]({reference.kind})[/dim]")
+        if tools := [str(tool.get("name", "?")) for tool in descriptions[reference.name].tools]:
+            branch.add(f"[dim]tools:[/dim] {', '.join(tools)}")
         if reference.name not in above:
             _grow(branch, reference.name, descriptions, (*above, reference.name))

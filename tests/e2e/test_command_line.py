@@ -114,7 +114,8 @@ def test_ctrl_c_keeps_what_is_finished_and_resume_does_the_rest(project: Path) -
     out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130, out + err
     resume = "jetgym run main.yaml --input tasks.jsonl --output out policy.models.slow.seconds=1.0 --resume"
-    assert out.endswith(f"stopped; what is finished is in out. To go on:\n  {resume}\n")
+    assert "stopped; what is finished is in out. To go on:\n" in out
+    assert out.endswith(f"{resume}\n")
     assert "Traceback" not in err
     kept = lines(project / "out" / "rollouts.jsonl")
     assert 1 <= len(kept) < 6
@@ -146,6 +147,10 @@ def test_up_keeps_a_deployment_that_runs_and_status_use(project: Path) -> None:
         said = jetgym(project, "status", *arguments)
         assert "rollouts: 12 requested, 12 ended, 0 in flight" in said
         assert re.search(r"policy\W+models\W+0\W+0", said)
+    other = jetgym(
+        project, "run", "main.yaml", "policy.models.slow.seconds=1.0", "--url", url, "--input", "tasks.jsonl", code=2
+    )
+    assert "is another config: policy.models.slow.seconds is 0.0 there, 1.0 here. Leave CONFIG out" in other
     jetgym(project, "rebuild", "again", "--url", url, "--run", lines(project / "one" / "rollouts.jsonl")[0]["run_id"])
     assert (project / "again" / "rollouts.jsonl").read_bytes() == (project / "one" / "rollouts.jsonl").read_bytes()
     up.send_signal(signal.SIGINT)
@@ -167,6 +172,17 @@ def test_one_worker_of_a_pool_can_run_elsewhere(project: Path) -> None:
     assert up.wait(DEADLINE_S) == 0
     for process in (up, worker):
         process.communicate()
+
+
+def test_a_run_says_which_workers_it_waits_for_and_does_not_wait_for_ever(project: Path, server: str) -> None:
+    worker = start(project, "worker", "main.yaml", "--instance", "policy", "--url", server)
+    assert worker.stdout is not None
+    assert json.loads(worker.stdout.readline())["ready"]
+    run = ["run", "main.yaml", "--url", server, "--input", "tasks.jsonl", "++launch.start_deadline_s=0.1"]
+    said = jetgym(project, *run, code=2)
+    assert said.startswith("error: no worker of quiz, solver has come within 0.1 s (launch.start_deadline_s): start")
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=DEADLINE_S)
 
 
 def test_a_dead_server_is_told_in_one_line(project: Path) -> None:

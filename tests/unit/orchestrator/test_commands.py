@@ -93,13 +93,14 @@ def test_a_port_in_use_is_told(jetgym: Run) -> None:
     assert errors == f"error: port {port} on 127.0.0.1 is in use: stop what listens there, or leave the port out\n"
 
 
-def test_bad_lines_stand_in_one_table_and_nothing_is_started(jetgym: Run, tmp_path: Path) -> None:
+def test_bad_lines_are_told_one_by_one_and_nothing_is_started(jetgym: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{\n{"a": 1}\n' + TASK + "\n")
     code, _, errors = jetgym("run", "main.yaml", "--input", "bad.jsonl", "--output", "out")
     assert code == 2
-    assert "bad.jsonl:1" in errors
-    assert "bad.jsonl:2" in errors
-    assert errors.endswith("error: 2 lines are no tasks; --skip-bad-lines leaves them out\n")
+    first, second, last = errors.splitlines()
+    assert first.startswith("bad.jsonl:1: ")
+    assert second == "bad.jsonl:2: responses_create_params: is missing; there are: a"
+    assert last == "error: 2 bad lines: mend them, or leave them out with --skip-bad-lines"
     assert not (tmp_path / "out").exists()
 
 
@@ -128,7 +129,7 @@ def test_validate_can_print_the_yaml_alone(jetgym: Run, tmp_path: Path) -> None:
 def test_datasets_check_says_what_the_tasks_hold(jetgym: Run) -> None:
     code, output, _ = jetgym("datasets", "check", "tasks.jsonl")
     assert code == 0
-    assert output.splitlines()[0] == "tasks.jsonl: 1 tasks, 0 of them with tools of their own"
+    assert output.splitlines()[0] == "tasks.jsonl: 1 task, 0 of them with tools of their own"
     assert "  expected_answer" in output
 
 

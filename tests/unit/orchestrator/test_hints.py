@@ -1,0 +1,29 @@
+"""A command that we name can be typed as it stands."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.hints import counted, typed
+
+OURS = Path(sys.executable).parent
+
+
+def test_a_program_that_path_leads_to_is_named_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{OURS}:/bin")
+    assert typed("replay", "show", "two words") == "replay show 'two words'"
+
+
+def test_a_program_that_is_not_on_the_path_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/bin")
+    monkeypatch.chdir(OURS.parent)
+    assert typed("replay", "list") == f"{OURS.name}/replay list"
+    monkeypatch.chdir("/")
+    words = typed("replay", "--help").split()
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
+
+
+def test_one_is_no_plural() -> None:
+    assert [counted(number, "line") for number in (0, 1, 2000)] == ["0 lines", "1 line", "2,000 lines"]

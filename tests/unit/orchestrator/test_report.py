@@ -1,0 +1,84 @@
+"""What a run tells a person: while it goes on, and at its end."""
+
+import asyncio
+import io
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from orchestrator import progress
+from orchestrator.progress import CollectProgress
+from orchestrator.report import RunReport
+from orchestrator.results import Outcome
+
+BEFORE = datetime.now(UTC) - timedelta(hours=1)
+
+
+def ended(index: int, *, reward: float | None = 1.0, time: datetime | None = None, message: str = "") -> Outcome:
+    return Outcome(
+        rollout_id=f"r-{index}",
+        agent="solver",
+        task_index=index,
+        rollout_index=0,
+        line=b"{}",
+        reward=reward,
+        error=None if reward is not None else "timeout",
+        message=message,
+        stats=None,
+        time=time or datetime.now(UTC) + timedelta(seconds=1),
+    )
+
+
+def shown(report: RunReport, folder: Path, log: list[str] | None = None) -> str:
+    text = io.StringIO()
+    report.show(Console(file=text, width=80), folder, log or [])
+    return text.getvalue()
+
+
+def test_what_ended_before_a_run_was_resumed_is_counted_and_tells_nothing_of_the_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 0.0, 4.0])
+    monkeypatch.setattr("orchestrator.report.time.monotonic", lambda: next(clock))
+    report = RunReport("r1", {})
+    report.start()
+    for index in range(3):
+        report.add(ended(index, time=BEFORE))
+    assert report.document()["run"]["completed"] == 3
+    assert report.document()["run"]["rollouts_per_s"] is None
+    report.add(ended(3))
+    run = report.document()["run"]
+    assert run["ended_earlier"] == 3
+    assert run["rollouts_per_s"] == 0.25
+    assert "4 completed, 0 failed (3 of them before this command) in 4.0 s, 0.2 rollouts/s" in shown(report, tmp_path)
+
+
+def test_one_failure_of_each_kind_is_shown_with_its_message(tmp_path: Path) -> None:
+    report = RunReport("r1", {})
+    report.start()
+    report.add(ended(0, reward=None, message="the model did not answer\nwithin 3 s"))
+    report.add(ended(1, reward=None, message="x" * 1000))
+    assert "2 failed with timeout, one of them:\n  the model did not answer within 3 s\n" in shown(report, tmp_path)
+
+
+def test_the_commands_to_go_on_with_name_the_run_and_where_its_log_is(tmp_path: Path) -> None:
+    report = RunReport("r1", {})
+    report.start()
+    assert f"replay show last --run {tmp_path}\n" in shown(report, tmp_path)
+    assert "replay show last\n" in shown(report, Path("results/r1"))
+    elsewhere = shown(report, tmp_path, ["--url", "nats://h:4222", "--namespace", "jetgym"])
+    assert "replay show last --url nats://h:4222 --namespace jetgym --run r1\n" in elsewhere
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+async def test_the_last_outcome_before_a_pause_is_shown(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PLAIN_EVERY_S", 0.01)
+    text = io.StringIO()
+    async with CollectProgress(5, Console(file=text, force_terminal=terminal, width=120)) as shows:
+        shows.add(ended(0))
+        shows.add(ended(1, reward=None))
+        async with asyncio.timeout(30):
+            while "2/5" not in text.getvalue() or "1 failed" not in text.getvalue():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
