@@ -9,13 +9,14 @@ from typing import Final
 
 import msgspec
 
-from contracts.deployments import Description, ResolvedDeployment, WorkerStarted
+from contracts.deployments import Description, ResolvedDeployment, RunStarted, WorkerStarted
 from contracts.events import Recorded
 from replay.errors import NoSource
 from replay.source import Source
 
 _RESOLVED: Final = msgspec.json.Decoder(ResolvedDeployment)
 _WORKER: Final = msgspec.json.Decoder(WorkerStarted)
+_RUN: Final = msgspec.json.Decoder(RunStarted)
 
 
 class Facts:
@@ -25,6 +26,8 @@ class Facts:
         """Takes each `deployment.*` event with its data, in the order of the log."""
         self.events = list(events)
         self.workers: dict[str, WorkerStarted] = {}
+        self.asked: dict[str, int] = {}
+        """Rollouts that each run asks for."""
         self._deployed: dict[str, ResolvedDeployment] = {}
         """What was deployed when each worker started."""
         self.latest: ResolvedDeployment | None = None
@@ -37,6 +40,9 @@ class Facts:
                     self.workers[worker.worker] = worker
                     if self.latest is not None:
                         self._deployed[worker.worker] = self.latest
+                elif recorded.event.type == "deployment.run":
+                    run = _RUN.decode(data)
+                    self.asked[run.run_id] = run.rollouts
             except msgspec.DecodeError as error:
                 raise NoSource(f"event {recorded.seq} ({recorded.event.type}): {error}") from error
 

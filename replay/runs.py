@@ -3,14 +3,15 @@
 Runs on this machine are told by their directories, without a server; those of a log or a file by its rollouts.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from bus.run_folder import METRICS
+from bus.run_folder import FAILURES, MATERIALIZED, METRICS, ROLLOUTS, live
 from replay.facts import facts_of
-from replay.places import live_url, places
+from replay.places import places
 from replay.rows import rows
 from replay.source import Source
 
@@ -19,10 +20,12 @@ class RunRow(msgspec.Struct, kw_only=True):
     """A run at a glance."""
 
     run_id: str
-    state: str
-    """`live`, `ended`, or `stopped` where it can be resumed."""
-    completed: int | None = None
-    failed: int | None = None
+    state: Literal["ended", "running", "interrupted", "unfinished"]
+    """`interrupted` where nothing runs it on; `unfinished` in a log, which does not tell whether something does."""
+    asked: int
+    """Rollouts that it asked for, or still will."""
+    completed: int = 0
+    failed: int = 0
     mean_reward: float | None = None
     wall_s: float | None = None
     """Seconds from its first request to its last end."""
@@ -30,14 +33,19 @@ class RunRow(msgspec.Struct, kw_only=True):
     where: str = ""
     """Its directory."""
 
+    @property
+    def ended(self) -> int:
+        """Rollouts that have ended."""
+        return self.completed + self.failed
+
 
 class _Reward(msgspec.Struct):
     mean: float | None = None
 
 
 class _Metrics(msgspec.Struct):
-    completed: int | None = None
-    failed: int | None = None
+    completed: int = 0
+    failed: int = 0
     reward: _Reward = msgspec.field(default_factory=_Reward)
     wall_s: float | None = None
 
@@ -48,46 +56,72 @@ class _MetricsFile(msgspec.Struct):
 
 def local_runs(results: Path) -> list[RunRow]:
     """The runs whose directories are below `results`, the newest first."""
-    found = []
-    for run in places(results):
-        metrics = _metrics(run.path / METRICS)
-        state = "live" if live_url(run) is not None else "ended" if metrics is not None else "stopped"
-        row = RunRow(run_id=run.run_id, state=state, started=run.started, where=str(run.path))
-        if metrics is not None:
-            row.completed, row.failed, row.wall_s = metrics.completed, metrics.failed, metrics.wall_s
-            row.mean_reward = metrics.reward.mean
-        found.append(row)
-    return found
+    return [_local_run(run.path, run.run_id, run.started) for run in places(results)]
+
+
+def _local_run(folder: Path, run_id: str, started: datetime) -> RunRow:
+    metrics = _metrics(folder / METRICS)
+    row = RunRow(
+        run_id=run_id,
+        state="ended",
+        asked=_lines(folder / MATERIALIZED),
+        completed=metrics.completed,
+        failed=metrics.failed,
+        mean_reward=metrics.reward.mean,
+        wall_s=metrics.wall_s,
+        started=started,
+        where=str(folder),
+    )
+    if row.ended < row.asked:  # the metrics are written when a run stops; one that is resumed begins its files anew
+        row.completed = max(row.completed, _lines(folder / ROLLOUTS))
+        row.failed = max(row.failed, _lines(folder / FAILURES))
+    if live(folder) is not None:
+        row.state = "running"
+    elif row.ended < row.asked:
+        row.state = "interrupted"
+    return row
 
 
 async def runs_in(source: Source) -> list[RunRow]:
     """The runs of a source in the order of their first end."""
+    facts = await facts_of(source)
     found: dict[str, RunRow] = {}
-    rewards: dict[str, float] = {}
-    async for row in rows(source, await facts_of(source)):
-        run = found.get(row.run_id)
-        if run is None:
-            run = RunRow(run_id=row.run_id, state="ended", completed=0, failed=0, started=row.started)
-            found[row.run_id] = run
+    last: dict[str, datetime] = {}
+    async for row in rows(source, facts):
+        run = found.setdefault(row.run_id, RunRow(run_id=row.run_id, state="ended", asked=0, started=row.started))
         run.started = min(run.started, row.started)
-        if row.outcome == "in flight":
-            run.state = "in flight"
+        run.asked += 1
+        if row.duration_s is None:
             continue
-        assert run.completed is not None
-        assert run.failed is not None
         if row.reward is None:
             run.failed += 1
         else:
             run.completed += 1
-            rewards[row.run_id] = rewards.get(row.run_id, 0.0) + row.reward
-            run.mean_reward = rewards[row.run_id] / run.completed
-        ended = (row.started - run.started).total_seconds() + (row.duration_s or 0.0)
-        run.wall_s = max(run.wall_s or 0.0, ended)
+            mean = run.mean_reward or 0.0
+            run.mean_reward = mean + (row.reward - mean) / run.completed
+        ended = row.started + timedelta(seconds=row.duration_s)
+        last[row.run_id] = max(last.get(row.run_id, ended), ended)
+    for run in found.values():
+        run.asked = max(run.asked, facts.asked.get(run.run_id, 0))
+        if run.ended < run.asked:
+            run.state = "unfinished"
+        if run.run_id in last:
+            run.wall_s = (last[run.run_id] - run.started).total_seconds()
     return list(found.values())
 
 
-def _metrics(path: Path) -> _Metrics | None:
+def _metrics(path: Path) -> _Metrics:
+    """What a run came to; nothing where that is not written yet."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=_MetricsFile).run
     except (OSError, msgspec.DecodeError):
-        return None
+        return _Metrics()
+
+
+def _lines(path: Path) -> int:
+    """Whole lines of a file, 0 where it is not there."""
+    try:
+        with path.open("rb") as file:
+            return sum(line.endswith(b"\n") for line in file)
+    except FileNotFoundError:
+        return 0

@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,37 @@ def test_a_finished_run_is_listed(recorded: Path) -> None:
     assert "2 rollouts, 2 failed" in table
     (found,) = lines(replay(recorded, "list", "--runs", "--json"))
     assert (found["state"], found["completed"], found["failed"]) == ("ended", 6, 2)
+
+
+def test_a_run_that_is_stopped_says_how_far_it_came_until_it_is_resumed(tmp_path: Path) -> None:
+    """200 rollouts of an agent that takes its time, two at a time: it is stopped long before their end."""
+    project = Path(shutil.copytree(PROJECT, tmp_path / "project"))
+    tasks = project / "tasks.jsonl"
+    tasks.write_text("".join(line for line in tasks.read_text().splitlines(keepends=True) if "impatient" in line))
+    command = ["config.yaml", "--input", "tasks.jsonl", "--repeats", "200", "--output", "results/x", "--concurrency"]
+    rollouts = project / "results" / "x" / "rollouts.jsonl"
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "orchestrator", "run", *command, "2"],
+        cwd=project,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        until = time.monotonic() + DEADLINE_S
+        while not rollouts.exists() or not rollouts.read_bytes():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        (told,) = lines(replay(project, "list", "--runs", "--json"))
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=DEADLINE_S)
+    assert (running.returncode, told["state"], told["asked"]) == (130, "running", 200)
+    (stopped,) = lines(replay(project, "list", "--runs", "--json"))
+    ended = stopped["completed"] + stopped["failed"]
+    assert (stopped["state"], stopped["asked"]) == ("interrupted", 200)
+    assert 0 < told["completed"] <= ended < 200
+    assert f"interrupted: {ended} of 200 ended" in replay(project, "list", "--runs")
+    run(project, "orchestrator", "run", *command, "200", "--resume")
+    (resumed,) = lines(replay(project, "list", "--runs", "--json"))
+    assert (resumed["state"], resumed["completed"] + resumed["failed"]) == ("ended", 200)
 
 
 def test_rewards_are_those_of_the_result_file(recorded: Path) -> None:

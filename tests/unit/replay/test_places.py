@@ -110,15 +110,49 @@ def test_a_run_is_live_only_while_its_process_holds_its_directory(results: Path)
         file.flush()
         fcntl.flock(file, fcntl.LOCK_EX)
         assert live_url(run) == "nats://127.0.0.1:4222"
-        assert [row.state for row in local_runs(results)] == ["stopped", "live", "stopped"]
+        assert [row.state for row in local_runs(results)] == ["interrupted", "running", "interrupted"]
     assert live_url(run) is None
 
 
-def test_what_an_ended_run_came_to_is_read_from_its_metrics(results: Path) -> None:
-    metrics = {"run": {"completed": 7, "failed": 1, "reward": {"mean": 0.25}, "wall_s": 12.5}, "agents": {}}
-    (results / "first" / "metrics.json").write_text(json.dumps(metrics))
-    row = local_runs(results)[1]
-    assert (row.state, row.completed, row.failed, row.mean_reward, row.wall_s) == ("ended", 7, 1, 0.25, 12.5)
+def came_to(run: Path, completed: int, failed: int) -> None:
+    """Writes what a run came to, as `jetgym run` does whenever it stops."""
+    metrics = {"run": {"completed": completed, "failed": failed, "reward": {"mean": 0.25}, "wall_s": 12.5}}
+    (run / "metrics.json").write_text(json.dumps(metrics))
+
+
+def ask(run: Path, rollouts: int) -> None:
+    line = json.dumps({"rollout_id": "r1129-1100-bbbb-00000-00"}) + "\n"
+    (run / "materialized_inputs.jsonl").write_text(line * rollouts)
+
+
+def test_a_run_has_ended_when_as_many_rollouts_have_as_it_asked_for(results: Path) -> None:
+    ask(results / "first", 8)
+    came_to(results / "first", 7, 1)
+    row = next(row for row in local_runs(results) if row.where.endswith("first"))
+    assert (row.state, row.asked, row.completed, row.failed) == ("ended", 8, 7, 1)
+    assert (row.mean_reward, row.wall_s) == (0.25, 12.5)
+
+
+def test_a_run_that_was_stopped_before_is_interrupted(results: Path) -> None:
+    ask(results / "first", 24)
+    came_to(results / "first", 4, 1)
+    row = next(row for row in local_runs(results) if row.where.endswith("first"))
+    assert (row.state, row.asked, row.completed, row.failed) == ("interrupted", 24, 4, 1)
+
+
+def test_what_has_ended_of_a_killed_run_is_counted_in_its_files(results: Path) -> None:
+    """Also where it was resumed: then there are the metrics of when it was stopped before."""
+    ask(results / "first", 24)
+    came_to(results / "first", 4, 1)
+    (results / "first" / "rollouts.jsonl").write_text("{}\n" * 9 + '{"cut of')
+    row = next(row for row in local_runs(results) if row.where.endswith("first"))
+    assert (row.state, row.asked, row.completed, row.failed) == ("interrupted", 24, 9, 1)
+
+
+def test_a_run_on_a_deployment_elsewhere_is_running_while_its_directory_is_held(results: Path) -> None:
+    with (results / "first" / "deployment.json").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert {row.state for row in local_runs(results) if row.where.endswith("first")} == {"running"}
 
 
 def test_how_the_log_was_made_is_read_from_the_runs_config(results: Path) -> None:

@@ -1,15 +1,17 @@
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from components.agents.base import AgentConfig
+from contracts.deployments import RunStarted
 from replay.errors import AmbiguousName, UnknownName
 from replay.facts import facts_of
 from replay.file_source import FileSource, export_lines
 from replay.names import find_rollout, find_run, one_of
 from replay.rows import Row, rows, selection
 from replay.runs import runs_in
-from tests.unit.replay.examples import CALC, Clumsy, calculator, task
+from tests.unit.replay.examples import CALC, Clumsy, calculator, recorded_run, task
 from tests.unit.replay.recorder import START, Recorder
 
 
@@ -81,8 +83,21 @@ async def test_a_rollout_without_a_reward_is_neither_below_nor_above_one(source:
 
 async def test_a_run_is_summed_up_from_its_rollouts(source: FileSource) -> None:
     (run,) = await runs_in(source)
-    assert (run.run_id, run.state) == ("r1", "in flight")
-    assert (run.completed, run.failed, run.mean_reward) == (1, 1, 1.0)
+    assert (run.run_id, run.state) == ("r1", "unfinished")
+    assert (run.asked, run.completed, run.failed, run.mean_reward) == (3, 1, 1, 1.0)
+
+
+@pytest.mark.parametrize(("asked", "state"), [(2, "ended"), (5, "unfinished")])
+async def test_a_run_in_a_log_has_ended_when_all_that_it_said_to_ask_for_has(
+    tmp_path: Path, asked: int, state: str
+) -> None:
+    recorder = recorded_run(2)
+    started = RunStarted(run_id="r1", config={}, rollouts=asked, skipped_lines=0, inputs_sha256="")
+    recorder.write("deployment.run", recorder.subjects.deployment("run", "r1"), msgspec.json.encode(started))
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"\n".join(export_lines(recorder.log, {})))
+    (run,) = await runs_in(FileSource([path]))
+    assert (run.state, run.asked, run.completed) == (state, asked, 2)
 
 
 async def test_a_rollout_is_named_by_its_id_its_beginning_or_last(source: FileSource) -> None:

@@ -1,0 +1,91 @@
+"""Lists on terminals of any width: lines that are whole, with the columns that fit."""
+
+import io
+from datetime import UTC, datetime
+from typing import Literal
+
+import pytest
+from rich.console import Console
+
+from replay.listing import RowTable, draw_runs
+from replay.rows import Row
+from replay.runs import RunRow
+
+NOW = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def console(width: int) -> Console:
+    return Console(file=io.StringIO(), width=width)
+
+
+def printed(console: Console) -> list[str]:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def run(
+    state: Literal["ended", "running", "interrupted", "unfinished"] = "ended", completed: int = 24, where: str = ""
+) -> RunRow:
+    return RunRow(
+        run_id="r1129-1612-x7k2",
+        state=state,
+        asked=24,
+        completed=completed,
+        mean_reward=0.123456,
+        wall_s=119.5,
+        started=NOW,
+        where=where,
+    )
+
+
+def listed(runs: list[RunRow], width: int) -> list[str]:
+    to = console(width)
+    draw_runs(runs, to)
+    return printed(to)
+
+
+def test_a_run_that_has_not_ended_says_how_far_it_came() -> None:
+    _, running, interrupted, ended = listed([run("running", 5), run("interrupted", 5), run()], 80)
+    assert running.startswith("r1129-1612-x7k2  running: 5 of 24 ended ")
+    assert interrupted.startswith("r1129-1612-x7k2  interrupted: 5 of 24 ended ")
+    assert ended.startswith("r1129-1612-x7k2  ended  ")
+
+
+def test_the_directory_of_a_run_is_told_where_it_has_another_name() -> None:
+    heading, one, other = listed([run(where="results/r1129-1612-x7k2"), run("interrupted", 5, "results/first")], 80)
+    assert heading.endswith("  directory")
+    assert not one.endswith("x7k2")
+    assert other.endswith("  results/first")
+    assert "directory" not in listed([run(where="results/r1129-1612-x7k2")], 200)[0]
+
+
+@pytest.mark.parametrize("width", [80, 60, 40, 20])
+def test_no_line_of_runs_is_cut_or_broken(width: int) -> None:
+    lines = listed([run(where="results/r1129-1612-x7k2"), run("interrupted", 5, "results/first")], width)
+    assert len(lines) == 3
+    assert lines[2].startswith("r1129-1612-x7k2  interrupted: 5 of 24 ended  ")
+    assert lines[2].endswith("results/first")
+    assert max(map(len, lines)) <= max(80, width)
+
+
+@pytest.mark.parametrize("width", [80, 60, 20])
+def test_no_line_of_rollouts_is_cut_or_broken(width: int) -> None:
+    to = console(width)
+    table = RowTable(to, None)
+    for index in range(3):
+        table.add(
+            Row(
+                rollout_id=f"r1129-1612-x7k2-00003-{index:02d}",
+                agent="an_agent_with_quite_a_long_name",
+                outcome="failed",
+                error="context_length_exceeded",
+                turns=12,
+                duration_s=119.5,
+                started=NOW,
+            )
+        )
+    table.end()
+    lines = printed(to)
+    assert [line.split()[0] for line in lines[1:4]] == [f"r1129-1612-x7k2-00003-0{index}" for index in range(3)]
+    assert all("failed: context_length_exceeded" in line for line in lines[1:4])
+    assert max(map(len, lines)) <= 80
