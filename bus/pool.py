@@ -63,6 +63,18 @@ class Delivery:
             raise ValueError("a negative ack always has a delay: without one the delivery would come back at once")
         self._holding.settle(self._held, nak(delay_s))
 
+    def letter(self, reason: Reason, message: str) -> DeadLetter:
+        """The dead letter that it becomes where the worker itself finds it dead."""
+        return DeadLetter(
+            reason=reason,
+            message=message,
+            subject=self.subject,
+            seq=self.seq,
+            num_delivered=self.num_delivered,
+            raw=self.raw,
+            event=self.event,
+        )
+
     def release(self) -> None:
         """Another worker has taken it over: neither done nor given back, only no longer kept alive from here."""
         self._holding.release(self._held)

@@ -22,7 +22,7 @@ from contracts.errors import InvalidName
 from contracts.events import Kind
 from contracts.ids import check_name, partition_of, rollout_id, slot_of
 
-Deployment = Literal["resolved", "run", "worker"]
+Deployment = Literal["resolved", "run", "worker", "stopping"]
 """What a deployment records about itself."""
 
 NO_ROLLOUT: Final = "_"

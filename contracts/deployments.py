@@ -67,6 +67,14 @@ class WorkerStarted(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
 
 
+class WorkerStopping(msgspec.Struct, frozen=True, kw_only=True):
+    """`deployment.stopping`: a worker was told to stop, and gives back what it cannot finish in time."""
+
+    worker: str
+    kind: Kind
+    instance: str
+
+
 class ResolvedDeployment(msgspec.Struct, frozen=True, kw_only=True):
     """`deployment.resolved`: what a deployment consists of, for whoever has only the log."""
 

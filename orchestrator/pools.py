@@ -4,6 +4,7 @@ Called by `launch` for local pools and by `jetgym worker` for one worker of a po
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,9 @@ from orchestrator.describing import Checked, pool_size, pool_slots, roots
 from orchestrator.errors import UsageError
 from orchestrator.instances import Instance
 from orchestrator.supervise import WorkerCommand
+
+MARGIN_S: Final = 3.0
+"""Seconds of `launch.drain_s` that a worker keeps for ending itself, or a quarter of them where they are few."""
 
 
 def worker_commands(checked: Checked, url: str) -> Iterator[WorkerCommand]:
@@ -29,6 +33,7 @@ def worker_spec(checked: Checked, instance: Instance, url: str, index: int) -> W
     workers, slots = pool_size(descriptions[instance.name]), pool_slots(descriptions[instance.name])
     if index >= workers:
         raise UsageError(f"{instance.name} has {workers} workers by its config, so their indexes end at {workers - 1}")
+    drain_s = config.settings.launch.drain_s
     return WorkerSpec(
         kind=instance.kind,
         instance=instance.name,
@@ -39,5 +44,6 @@ def worker_spec(checked: Checked, instance: Instance, url: str, index: int) -> W
         worker_index=index,
         slots=(0,) if slots == 1 else tuple(range(index, slots, workers)),
         slots_of={name: pool_slots(other) for name, other in descriptions.items()},
+        drain_s=drain_s - min(MARGIN_S, drain_s / 4),
         roots=roots(config),
     )

@@ -48,6 +48,7 @@ _PAYLOADS: dict[str, tuple[str, str, type[Any] | None, str]] = {
     "deployment.resolved": ("deployment", "what a deployment consists of", deployments.ResolvedDeployment, ""),
     "deployment.run": ("deployment", "a run started", deployments.RunStarted, ""),
     "deployment.worker": ("deployment", "a worker started", deployments.WorkerStarted, ""),
+    "deployment.stopping": ("deployment", "a worker was told to stop", deployments.WorkerStopping, ""),
     "dead.lettered": ("dead", "a message that cannot be processed, and why", deadletter.DeadLetterData, ""),
 }
 
@@ -78,7 +79,7 @@ _PARAMETERS = {
     "worker": "ID of the agent worker that made the call",
     "run": "run ID",
     "epoch": "number of the adoption, from 1",
-    "what": "`resolved`, `run` or `worker`",
+    "what": "`resolved`, `run`, `worker` or `stopping`",
     "id": "ID of the deployment, run or worker",
 }
 

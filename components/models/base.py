@@ -5,6 +5,7 @@ concurrently, on the worker's event loop. Called by `components.workers.model`; 
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, get_args
 
@@ -34,19 +35,9 @@ class ModelCall:
     rollout_id: str
     """Calls of one rollout go to the same engine while it lives, for its prefix cache."""
     call_key: str
-    place: asyncio.Semaphore | None = None
-    """The semaphore of which this call holds a place."""
-
-    async def wait(self, seconds: float) -> None:
-        """Waits to try again, without the place; it is taken back also when cancelled, since its owner releases it."""
-        if self.place is None:
-            await asyncio.sleep(seconds)
-            return
-        self.place.release()
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            await self.place.acquire()
+    wait: Callable[[float], Awaitable[None]] = asyncio.sleep
+    """Waits so many seconds to try again. In a worker, without the call's place among those in progress, and a worker
+    that stops gives the call back instead."""
 
 
 class Model(Generic[C_co]):

@@ -18,6 +18,7 @@ from bus import Bus, Conflict, Replies, Unreachable
 from components.durable import Call, Execution, from_recorded, reexecute
 from components.durable.history import SUB_CALL
 from components.workers.rollout import NOT_BEGUN, Rollout
+from components.workers.stops import was_stopped
 from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import Adopted, RolloutResult, TimerRequest
@@ -107,7 +108,7 @@ async def _take_over(bus: Bus, replies: Replies, worker: str, rollout: Rollout) 
     recorded = await bus.history(rollout.id)
     _refuse_if_ended(rollout, recorded)
     if rollout.epoch == NOT_BEGUN:
-        _refuse_if_exhausted(rollout, recorded, bus.config.max_deliver)
+        await _refuse_if_exhausted(bus, rollout, recorded)
         if not suspect(rollout) and not _begun(rollout, recorded):  # it was given back as it came
             rollout.epoch = 0
             return recorded
@@ -203,14 +204,21 @@ def _refuse_if_ended(rollout: Rollout, recorded: list[Recorded]) -> None:
         raise Lost("it has already ended", finished=True)
 
 
-def _refuse_if_exhausted(rollout: Rollout, recorded: list[Recorded], limit: int) -> None:
-    """Counts the workers that began or adopted it since anything was last added to its history.
+async def _refuse_if_exhausted(bus: Bus, rollout: Rollout, recorded: list[Recorded]) -> None:
+    """Counts the workers that held it since anything was last added to its history, but for those told to stop.
 
     Not its deliveries: a long rollout outlives many workers, and one that was held together with a rollout that ends
     its workers is not to blame.
     """
-    added = [entry.seq for entry in recorded if _mine(rollout, entry.event)]
-    last = max(added, default=0)
-    workers = bool(added) + len(_claims(rollout, [entry for entry in recorded if entry.seq > last]))
-    if workers >= limit:
+    added = [entry for entry in recorded if _mine(rollout, entry.event)]
+    last = added[-1].seq if added else 0
+    before = [entry for entry in recorded if entry.seq <= last]
+    since = [entry for entry in recorded if entry.seq > last]
+    begun = [entry.event.replyto.split(".")[3] for entry in added if _is_request(entry.event)][:1]
+    holders = [*begun, *(claim.worker for claim in _claims(rollout, before))][-1:]
+    holders += [claim.worker for claim in _claims(rollout, since)]
+    if len(holders) < bus.config.max_deliver:
+        return
+    workers = len([worker for worker in holders if not await was_stopped(bus, worker)])
+    if workers >= bus.config.max_deliver:
         raise Exhausted(f"{workers} workers in a row ended, or gave it back, without adding anything to it")

@@ -29,6 +29,7 @@ from components.workers.ending import ending, failure
 from components.workers.execution import execution_of
 from components.workers.rollout import NOT_BEGUN, Rollout, prefix_of, prefix_under
 from components.workers.spec import WorkerSpec
+from components.workers.stops import UNCOUNTED
 from contracts.errors import InvalidName
 from contracts.events import CallError, Event, Recorded
 from contracts.ids import check_name
@@ -42,8 +43,6 @@ GIVE_BACK_S: Final = 1.0
 ADOPTIONS: Final = 64
 """Histories that are read at once; a worker that died may leave tens of thousands."""
 BATCH: Final = 256
-_UNCOUNTED: Final = 2**31
-"""Deliveries that the pool allows: `adoption` counts in its own way how often a rollout ended its worker."""
 
 
 class AgentWorker:
@@ -79,7 +78,7 @@ class AgentWorker:
             self._spec.slots,
             types=("rollout.requested", "agent.requested"),
             batch=min(BATCH, self._config.pool.concurrency),
-            max_deliver=_UNCOUNTED,
+            max_deliver=UNCOUNTED,
             on_dead=self._on_dead,
         )
 
@@ -98,10 +97,15 @@ class AgentWorker:
             await asyncio.wait(tasks)
 
     async def drain(self, seconds: float) -> None:
-        """Waits for the rollouts in progress, and gives back those that are not done in time: they are adopted."""
+        """Gives back all rollouts, so that they are adopted elsewhere: a reply may take long, or not come from here.
+
+        Those with a publish in flight are given back when it is settled, after `seconds` in any case.
+        """
         self._draining = True
         if self._pool is not None:
             await self._pool.stop()
+        for rollout in list(self._rollouts.values()):
+            self._give_back_if_settled(rollout)
         if self._rollouts:
             self._idle.clear()
             with suppress(TimeoutError):
@@ -144,15 +148,7 @@ class AgentWorker:
     async def _bury(self, rollout: Rollout, reason: Reason, message: str) -> None:
         rollout.ended = True
         delivery = rollout.delivery
-        letter = DeadLetter(
-            reason=reason,
-            message=message,
-            subject=delivery.subject,
-            seq=delivery.seq,
-            num_delivered=delivery.num_delivered,
-            raw=delivery.raw,
-            event=delivery.event,
-        )
+        letter = delivery.letter(reason, message)
         await self._bus.dead_letter(letter, self._spec.kind, self._spec.instance)
         await self._on_dead(letter)
         self._forget(rollout)
@@ -186,11 +182,13 @@ class AgentWorker:
             if rollout.stale:
                 self._hold(rollout)
         self._finish_if_done(rollout)
+        if self._draining:
+            self._give_back_if_settled(rollout)
 
     def _on_reply(self, recorded: Recorded) -> None:
         event = recorded.event
         rollout = self._rollouts.get((event.rolloutid, prefix_of(event.callkey)))
-        if rollout is None or rollout.ended:
+        if rollout is None or rollout.ended or self._draining:
             return
         if rollout.queue is not None or event.dataref:
             self._hold(rollout, recorded)
@@ -246,6 +244,8 @@ class AgentWorker:
         assert self._replies is not None
         rollout.stale = False
         async with self._alone if adoption.suspect(rollout) else self._adopting:
+            if rollout.ended:
+                return  # while it waited for its turn
             try:
                 resumed = await adoption.adopt(self._bus, self._replies, self._worker, rollout, self._execution_of)
             except adoption.Lost as lost:
@@ -305,6 +305,10 @@ class AgentWorker:
             rollout.delivery.ack()
         else:
             rollout.delivery.release()
+
+    def _give_back_if_settled(self, rollout: Rollout) -> None:
+        if not (rollout.sending or rollout.ended):
+            self._give_back(rollout)
 
     def _give_back(self, rollout: Rollout) -> None:
         self._forget(rollout)

@@ -9,6 +9,7 @@ means: the `answer` it is given does.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
+from typing import Any
 
 import structlog
 
@@ -16,6 +17,7 @@ from bus import Bus, BusError, Conflict, DeadLetter, Delivery, PayloadTooLarge, 
 from bus.errors import BusClosed
 from components.workers.ending import error_data
 from components.workers.spec import WorkerSpec
+from components.workers.stops import UNCOUNTED, stops_since
 from contracts.events import CallError, Event
 
 RETURN_S = 1.0
@@ -44,17 +46,26 @@ class Callee:
         """`on_given_back` is told of a request that was begun and not answered: it comes again, maybe to here."""
         self._bus, self._answer, self._on_given_back = bus, answer, on_given_back
         self._pool: Pool | None = None
+        self._spec: WorkerSpec
         self._concurrency = concurrency
-        self.room = asyncio.Semaphore(concurrency)
-        """A place for each call in progress; a model gives its own back while it waits to try again."""
+        self._room = asyncio.Semaphore(concurrency)
+        """A place for each call in progress."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: set[asyncio.Task[Any]] = set()
         self._draining = False
         self._log = structlog.get_logger()
 
     async def join(self, spec: WorkerSpec, types: Collection[str]) -> None:
         """Joins the pool of the spec's instance, for requests of these types."""
+        self._spec = spec
         self._pool = await self._bus.pool(
-            spec.kind, spec.instance, spec.slots, types=types, batch=min(256, self._concurrency), on_dead=self._on_dead
+            spec.kind,
+            spec.instance,
+            spec.slots,
+            types=types,
+            batch=min(256, self._concurrency),
+            max_deliver=UNCOUNTED,
+            on_dead=self._on_dead,
         )
 
     @property
@@ -66,9 +77,8 @@ class Callee:
         """Takes requests until the pool is stopped, then finishes those in progress."""
         assert self._pool is not None
         async for delivery in self._pool:
-            await self.room.acquire()
+            await self._room.acquire()
             if self._draining:
-                self.room.release()
                 delivery.nak(RETURN_S)
                 continue
             task = asyncio.create_task(self._handle(delivery))
@@ -77,11 +87,28 @@ class Callee:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
+    async def wait(self, seconds: float) -> None:
+        """Waits to try a call again, without its place. A worker that stops does not wait for that: it comes again."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._room.release()
+        self._waiting.add(task)
+        try:
+            if self._draining:
+                task.cancel()
+            await asyncio.sleep(seconds)
+        finally:
+            self._waiting.remove(task)
+            await self._room.acquire()  # also when cancelled: `_finished` releases it
+
     async def drain(self, seconds: float) -> None:
-        """Stops taking, waits for what is in progress, and gives back what is not done in time."""
+        """Stops taking, waits for what is in progress, and gives back what waits, and what is not done in time."""
         self._draining = True
         if self._pool is not None:
             await self._pool.stop()
+        self._room.release()  # `serve` may wait for a place with a request in its hands: it gives that back
+        for task in self._waiting:
+            task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         if self._tasks:
@@ -91,7 +118,7 @@ class Callee:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self.room.release()
+        self._room.release()
 
     async def _handle(self, delivery: Delivery) -> None:
         """Answers one request. Where the log cannot be reached it is given back."""
@@ -99,6 +126,8 @@ class Callee:
         try:
             if delivery.redelivered and await self._bus.last(request.replyto) is not None:
                 self._log.info("call.already_answered", rollout=request.rolloutid, call=request.callkey)
+            elif await self._exhausted(delivery):
+                await self._bury(delivery)
             else:
                 await self._reply(delivery, request)
         except asyncio.CancelledError:
@@ -112,6 +141,18 @@ class Callee:
             self._give_back(delivery)
         else:
             delivery.ack()
+
+    async def _exhausted(self, delivery: Delivery) -> bool:
+        """Whether too many workers had it and ended; those that were told to stop gave it back."""
+        spare = delivery.num_delivered - self._bus.config.max_deliver
+        if spare <= 0:
+            return False
+        return spare > await stops_since(self._bus, self._spec.kind, self._spec.instance, delivery.event.time)
+
+    async def _bury(self, delivery: Delivery) -> None:
+        letter = delivery.letter("exhausted", f"delivered {delivery.num_delivered - 1} times and never finished")
+        await self._bus.dead_letter(letter, self._spec.kind, self._spec.instance)
+        await self._on_dead(letter)
 
     def _give_back(self, delivery: Delivery) -> None:
         if self._on_given_back is not None:
@@ -160,7 +201,7 @@ class Callee:
             raise  # the log is away: no fault of the call
         except (Exception, SystemExit, asyncio.CancelledError) as exception:  # a component's fault ends its own call
             task = asyncio.current_task()
-            if isinstance(exception, asyncio.CancelledError) and task is not None and task.cancelling():
+            if isinstance(exception, asyncio.CancelledError) and (self._draining or (task and task.cancelling())):
                 raise
             self._log.exception("call.raised", rollout=request.rolloutid, call=request.callkey)
             error = CallError(

@@ -29,11 +29,10 @@ from components.workers.agent import AgentWorker
 from components.workers.model import ModelWorker
 from components.workers.resources import ResourcesWorker
 from components.workers.spec import WorkerSpec
+from components.workers.stops import say_stopping
 from components.workers.watchdog import watch
 from contracts.deployments import WorkerStarted
 
-DRAIN_S = 10.0
-"""Seconds that a polite stop waits for what is in progress."""
 HEALTH_S = 10.0
 """Seconds between two health lines in the log."""
 _LAG_EVERY_S = 0.1
@@ -85,7 +84,7 @@ class Frame:
             server = self._server(bus)
             if await self._started(server):
                 await self._introduce(bus)
-                await self._serve(server)
+                await self._serve(bus, server)
         finally:
             await bus.close()
         return 0
@@ -134,7 +133,7 @@ class Frame:
         subject = bus.subjects.deployment("worker", self.worker)
         await bus.publish(bus.event(type="deployment.worker", subject=subject, data=msgspec.json.encode(started)))
 
-    async def _serve(self, server: Server) -> None:
+    async def _serve(self, bus: Bus, server: Server) -> None:
         serving = asyncio.create_task(server.serve())
         ack_wait_s = LogConfig.model_validate(self.spec.log).ack_wait_s
         watches = [
@@ -148,7 +147,9 @@ class Frame:
         self._log.info("worker.ready")
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
         self._log.info("worker.draining", in_progress=server.in_progress)
-        await server.drain(DRAIN_S)
+        if self._stop.is_set():
+            await say_stopping(bus, self.worker, self.spec.kind, self.spec.instance)
+        await server.drain(self.spec.drain_s)
         for task in (*watches, stopping):
             task.cancel()
         await serving

@@ -52,7 +52,7 @@ class ModelWorker:
         except ValidationError as error:
             raise CallRefused(CallError(kind="bad_request", message=f"not a Responses request: {error}")) from error
         request, deadline_s = delivery.event, self._model.config.deadline_s
-        call = ModelCall(rollout_id=request.rolloutid, call_key=request.callkey, place=self._callee.room)
+        call = ModelCall(rollout_id=request.rolloutid, call_key=request.callkey, wait=self._callee.wait)
         try:
             async with asyncio.timeout(deadline_s) as deadline:
                 response = await self._model.responses(params, call)

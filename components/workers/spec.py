@@ -27,5 +27,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The slots that this worker serves."""
     slots_of: dict[str, int] = {}
     """Number of slots of every instance that this component may call."""
+    drain_s: float = 10.0
+    """Seconds that it gets to finish what it holds once it is told to stop."""
     roots: tuple[str, ...] = ()
     """Folders that hold a `components/` of the user's, before JetGym's own."""

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from bus import EmbeddedServer, LogConfig
-from contracts.events import Recorded
+from contracts.events import Event, Recorded
 from contracts.rollouts import RolloutResult, RolloutStats
 from tests.e2e.workers import PATIENCE_S, Deployment, Instance, Mortal
 
@@ -142,11 +142,44 @@ async def test_a_worker_that_ends_politely_gives_back_what_it_holds_and_what_wai
         for rollout in rollouts:
             await deployment.ask(rollout, {"plan": TURNS, "expected": 10})
         await until(lambda: first.served.in_progress == 2)
-        await first.served.drain(0.01)
+        async with asyncio.timeout(PATIENCE_S):
+            await first.served.drain(2 * PATIENCE_S)  # the model's replies would not come
         assert first.served.in_progress == 0
         await deployment.start("policy")
         await deployment.start_one("puppet", worker="second")
         assert sum([(await stats(deployment, rollout)).adoptions for rollout in rollouts]) == 2
+        await deployment.check(rollouts)
+
+
+async def test_a_worker_that_ends_politely_lets_its_publishes_settle(
+    server: str, log: LogConfig, tmp_path: Path
+) -> None:
+    """B12: a call that is on its way to the log when the worker is told to stop is stored once, and made once."""
+    async with Deployment(server, log, instances(tmp_path)) as deployment:
+        await deployment.start("stage")
+        first = await deployment.start_one("puppet", worker="first")
+        publish, held_back = first._bus.publish, asyncio.Event()
+
+        async def publish_late(event: Event) -> int:
+            if (event.rolloutid, event.type) == ("late", "model.requested"):
+                await held_back.wait()
+            return await publish(event)
+
+        first._bus.publish = publish_late  # type: ignore[method-assign]  # a slow log
+        rollouts = ["waits", "late"]
+        for rollout in rollouts:
+            await deployment.ask(rollout, {"plan": TURNS, "expected": 10})
+        await until(lambda: all(held(first, rollout) and held(first, rollout).seq for rollout in rollouts))
+        draining = asyncio.create_task(first.served.drain(PATIENCE_S))
+        await until(lambda: not held(first, "waits"))
+        assert held(first, "late")
+        held_back.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await draining
+        assert [entry.event.type for entry in await deployment.bus.history("late")][-1] == "model.requested"
+        await deployment.start("policy")
+        await deployment.start_one("puppet", worker="second")
+        assert {(await stats(deployment, rollout)).adoptions for rollout in rollouts} == {1}
         await deployment.check(rollouts)
 
 

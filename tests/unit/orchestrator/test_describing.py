@@ -99,6 +99,14 @@ async def test_each_worker_gets_its_share_of_the_slots(tmp_path: Path) -> None:
         worker_spec(found, found.config.instances["counter"], "nats://x", 3)
 
 
+@pytest.mark.parametrize(("until_killed", "gets"), [(20.0, 17.0), (4.0, 3.0), (0.0, 0.0)])
+async def test_a_worker_has_ended_by_itself_before_it_is_killed(
+    tmp_path: Path, until_killed: float, gets: float
+) -> None:
+    found = await checked(tmp_path, f"++launch.drain_s={until_killed}")
+    assert worker_spec(found, found.config.instances["policy"], "nats://x", 0).drain_s == gets
+
+
 @pytest.mark.parametrize(
     ("pool", "why"),
     [

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
@@ -22,8 +23,8 @@ def request(*texts: str) -> ResponseCreateParams:
     return ResponseCreateParams(input=[user_message(text) for text in texts])
 
 
-def call(key: str = "m_0", place: asyncio.Semaphore | None = None) -> ModelCall:
-    return ModelCall(rollout_id="r", call_key=key, place=place)
+def call(key: str = "m_0", wait: Callable[[float], Awaitable[None]] = asyncio.sleep) -> ModelCall:
+    return ModelCall(rollout_id="r", call_key=key, wait=wait)
 
 
 async def ask(scripted: ScriptedModel, asked: ResponseCreateParams, key: str = "m_0") -> Response:
@@ -78,15 +79,15 @@ async def test_a_hanging_call_is_never_answered() -> None:
         await asyncio.wait_for(ask(model(faults=[{"kind": "hang", "rate": 1}]), request("x")), 0.05)
 
 
-async def test_a_transient_fault_waits_without_a_place_and_then_answers() -> None:
-    place = asyncio.Semaphore(1)
-    await place.acquire()
-    scripted = model(faults=[{"kind": "transient", "rate": 1, "retry_after_s": 0.01}])
-    answering = asyncio.create_task(scripted.responses(request("x"), call(place=place)))
-    await asyncio.wait_for(place.acquire(), 5)
-    place.release()
-    assert (await answering).output_text == "Done."
-    assert place.locked()
+async def test_a_transient_fault_waits_without_its_place_and_then_answers() -> None:
+    waited: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waited.append(seconds)
+
+    scripted = model(faults=[{"kind": "transient", "rate": 1, "retry_after_s": 7.0}])
+    assert (await scripted.responses(request("x"), call(wait=wait))).output_text == "Done."
+    assert waited == [7.0]
 
 
 async def test_broken_calls_are_broken_json() -> None:
