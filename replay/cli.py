@@ -25,7 +25,7 @@ replay list                 the rollouts of the newest run in results/
 replay list --runs          all runs here
 replay show last            the story of the rollout that ended last
 replay verify last          the agent's code again, on the recorded replies
-replay verify --run last    all rollouts of a run: a regression test of its agent
+replay verify --run last    all rollouts of a run: its agents' regression test
 
 ID is a rollout's ID, a beginning of it that no other has, or `last`; RUN is the same for runs, or a directory.
 A run that has ended is read from its directory, whose server is started for as long as it takes.

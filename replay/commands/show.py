@@ -53,7 +53,7 @@ def show(
     replay show last --run r1129-1612-x7k2
     replay show last --raw > rollout.jsonl
     replay show last --file rollout.jsonl
-    replay verify --file rollout.jsonl --config results/r1129-1612-x7k2/config.yaml
+    replay verify --file rollout.jsonl --config results/first/config.yaml
     """  # noqa: D301 - the help keeps these lines as they are
     if raw and json:
         raise Misused("give either --raw or --json")

@@ -74,7 +74,7 @@ def verify(
     replay verify r1129-1612-x7k2-00003-01 r1129-1612-x7k2-00003-02
     replay verify --run last
     replay verify --run r1129-1612-x7k2 --json > verdicts.jsonl
-    replay verify --file tests/golden/multi_step.jsonl
+    replay verify --file tests/golden/solver.jsonl
     """  # noqa: D301 - the help keeps these lines as they are
     place = where(run, url, namespace, file)
     if not rollouts and run is None and not file:
