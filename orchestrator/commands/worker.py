@@ -35,8 +35,8 @@ def worker(
     Every machine needs the same configs and code. Only this instance's venv is built.
 
     \b
-    jetgym worker configs/demo.yaml --instance policy --url nats://10.0.0.5:4222
-    jetgym worker demo.yaml --instance counter --index 1 --url nats://10.0.0.5:4222
+    jetgym worker demo.yaml --instance policy --url nats://hub:4222
+    jetgym worker demo.yaml --instance counter --index 1 --url nats://hub:4222
     """  # noqa: D301 - the help keeps these lines as they are
     config = resolve(configs)
     if instance not in config.instances:
