@@ -25,7 +25,7 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of all model calls of a rollout, as the engines count them."""
+    """Tokens of all model calls of a rollout, as the engines count them; those of the agents that it called too."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -44,7 +44,11 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RolloutStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent worker counted on the way; part of every terminal event."""
+    """What the agent worker counted on the way; part of every terminal event.
+
+    A nested rollout counts for itself, and once more for its caller: tokens, turns, tool calls, models and the callees'
+    seconds of a rollout are those of everything that happened in it.
+    """
 
     usage: Usage
     timings: Timings
@@ -68,7 +72,7 @@ class RolloutResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class RolloutFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`rollout.failed` and `rollout.cancelled`: the error, never a reward."""
+    """`rollout.failed`, `rollout.cancelled` and `agent.failed`: the error, never a reward."""
 
     kind: str
     message: str

@@ -37,7 +37,7 @@ _PAYLOADS: dict[str, tuple[str, str, type[Any] | None, str]] = {
     "verify.replied": ("reply", "the reward", rollouts.Verdict, ""),
     "timer.replied": ("reply", "a timer fired", None, "`null`"),
     "model.failed": ("reply", "the model could not answer", events.CallError, ""),
-    "agent.failed": ("reply", "a nested rollout failed", events.CallError, ""),
+    "agent.failed": ("reply", "a nested rollout failed", rollouts.RolloutFailure, ""),
     "session.failed": ("reply", "the session could not be started", events.CallError, ""),
     "tool.failed": ("reply", "the tool call could not be served", events.CallError, ""),
     "verify.failed": ("reply", "the verifier raised", events.CallError, ""),

@@ -43,8 +43,9 @@ def outcome_of(execution: Execution[RolloutResult]) -> RolloutResult | CallError
 def failure(request: Event, error: CallError, stats: RolloutStats | None) -> tuple[str, bytes]:
     """Type and data of the event that ends the rollout of `request` with an error."""
     if request.callkey != ROOT_CALL:
-        return "agent.failed", error_data(error)
-    what = "rollout.cancelled" if error.kind == "cancelled" else "rollout.failed"
+        what = "agent.failed"
+    else:
+        what = "rollout.cancelled" if error.kind == "cancelled" else "rollout.failed"
     found = RolloutFailure(kind=error.kind, message=_said(error.message), details=_details(error), stats=stats)
     return what, msgspec.json.encode(found)
 

@@ -1,7 +1,8 @@
 """Counts what a rollout used, from the replies that pass by: tokens, turns, tool calls, seconds.
 
-Pure; the agent worker feeds it every reply, recorded or live, so that an adopted rollout counts as if it had never
-moved. A reply that it cannot read is counted as far as it can: what a model says must not stop a rollout here.
+What a nested rollout used is in its reply, and counts for its caller too. Pure; the agent worker feeds it every reply,
+recorded or live, so that an adopted rollout counts as if it had never moved. A reply that it cannot read is counted as
+far as it can: what a model says must not stop a rollout here.
 """
 
 from datetime import datetime
@@ -22,7 +23,12 @@ class _Reply(msgspec.Struct):
     usage: _Usage | None = None
 
 
+class _Ended(msgspec.Struct):
+    stats: RolloutStats | None = None
+
+
 _REPLY = msgspec.json.Decoder(_Reply)
+_ENDED = msgspec.json.Decoder(_Ended)
 
 
 class Tally:
@@ -51,6 +57,19 @@ class Tally:
                 self._input += usage.input_tokens
                 self._output += usage.output_tokens
                 self._total += usage.total_tokens
+        elif call == "agent" and (nested := _nested(data)) is not None:
+            self._add_nested(nested)
+
+    def _add_nested(self, nested: RolloutStats) -> None:
+        self._input += nested.usage.input_tokens
+        self._output += nested.usage.output_tokens
+        self._total += nested.usage.total_tokens
+        self._turns += nested.turns
+        self._tools += nested.tool_calls
+        self._models |= dict.fromkeys(nested.models)
+        times = nested.timings
+        for call, seconds in (("model", times.model_s), ("tool", times.tools_s), ("verify", times.verify_s)):
+            self._seconds[call] += seconds
 
     def stats(self, requested: datetime, now: datetime) -> RolloutStats:
         """The counts so far; `requested` is the time of the rollout's request. Clocks differ: no time is negative."""
@@ -73,5 +92,12 @@ class Tally:
 def _usage(data: bytes) -> _Usage | None:
     try:
         return _REPLY.decode(data).usage
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _nested(data: bytes) -> RolloutStats | None:
+    try:
+        return _ENDED.decode(data).stats
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None

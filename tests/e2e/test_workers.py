@@ -122,6 +122,20 @@ async def test_what_an_agent_catches_does_not_fail_it(deployment: Deployment) ->
     await deployment.check(rollouts)
 
 
+async def test_what_called_agents_used_is_in_the_counts_of_their_caller(deployment: Deployment) -> None:
+    """A failed one has made its calls too."""
+    scored = {"plan": [["model"], ["adds", 1, 2]], "expected": 3}
+    failed = {"plan": [["model"], ["raise", "oh"]]}
+    await deployment.ask("r", {"plan": [["ask", scored], ["catch", [["ask", failed]]], ["model"]], "expected": 1})
+    result = await deployment.end("r")
+    assert isinstance(result, RolloutResult)
+    stats = result.stats
+    assert stats is not None
+    assert (result.reward, stats.turns, stats.tool_calls, stats.models) == (1.0, 3, 3, ("policy",))
+    response = msgspec.json.decode(result.response)
+    assert stats.usage.total_tokens == 3 * response["usage"]["total_tokens"] > 0
+
+
 async def test_a_rollout_past_its_deadline_fails_and_its_late_replies_harm_nothing(deployment: Deployment) -> None:
     """E8: the whole rollout has a deadline, whatever it waits for."""
     waits = {"sleep": [["sleep", 60]], "agent": [["ask", {"plan": [["sleep", 1.0]]}], ["add", 1]], "done": [["model"]]}

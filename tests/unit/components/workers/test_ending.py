@@ -63,6 +63,7 @@ def test_a_called_agent_replies_to_its_caller() -> None:
     assert ending(request("m_0"), ran(result()), STATS)[0] == "agent.replied"
     what, data = ending(request("m_0"), ran(raising(CallFailed(AWAY, "m_0--m_0"))), STATS)
     assert (what, msgspec.json.decode(data, type=CallError)) == ("agent.failed", AWAY)
+    assert msgspec.json.decode(data, type=RolloutFailure).stats == STATS
 
 
 @pytest.mark.parametrize(("reward", "number"), [(True, 1.0), (False, 0.0), (3, 3.0), (-0.5, -0.5)])

@@ -8,7 +8,7 @@ import pytest
 
 from components.workers.tally import Tally
 from contracts.events import Event
-from contracts.rollouts import Usage
+from contracts.rollouts import RolloutFailure, RolloutResult, Usage
 
 START = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -34,6 +34,25 @@ def test_turns_tools_tokens_and_seconds_add_up() -> None:
     assert (stats.turns, stats.tool_calls, stats.models) == (2, 2, ("policy", "judge"))
     times = stats.timings
     assert (times.queue_s, times.total_s, times.model_s, times.tools_s, times.verify_s) == (2.0, 9.0, 1.5, 0.5, 0.5)
+
+
+def test_what_a_called_agent_used_counts_for_its_caller_whether_it_failed_or_not() -> None:
+    nested, caller = Tally(START), Tally(START)
+    for tally in (nested, caller):
+        tally.add(reply("model.replied", elapsed=1.5), usage(input_tokens=10, output_tokens=5, total_tokens=15))
+        tally.add(reply("tool.replied", elapsed=0.25, source="resources/stage/s"), b"{}")
+        tally.add(reply("verify.replied", elapsed=0.5, source="resources/stage/s"), b"{}")
+    used = nested.stats(START, START)
+    result = RolloutResult(response=msgspec.Raw(b"{}"), reward=1.0, stats=used)
+    caller.add(reply("agent.replied", source="agents/helper/h"), msgspec.json.encode(result))
+    failed = RolloutFailure(kind="agent_error", message="m", stats=used)
+    caller.add(reply("agent.failed", source="agents/helper/h"), msgspec.json.encode(failed))
+    caller.add(reply("agent.failed", source="agents/helper/h"), b'{"kind": "poison", "message": "m"}')
+    caller.add(reply("agent.replied", source="agents/helper/h"), b"[]")
+    stats = caller.stats(START, START)
+    assert stats.usage == Usage(input_tokens=30, output_tokens=15, total_tokens=45)
+    assert (stats.turns, stats.tool_calls, stats.models) == (3, 3, ("policy",))
+    assert (stats.timings.model_s, stats.timings.tools_s, stats.timings.verify_s) == (4.5, 0.75, 1.5)
 
 
 def test_a_failed_model_call_takes_time_and_is_no_turn() -> None:
