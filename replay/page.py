@@ -5,12 +5,19 @@ terminal. It knows nothing of rollouts.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_WORD = re.compile(r"\s*\S+\s*")
+
+Wrap = Literal["words", "anywhere", "never"]
+"""Where lines are broken: between words, names and paths being whole; on a terminal also within a word that is too long
+for it, for text that need not have spaces; nowhere, for what is laid out already, as tracebacks are."""
 
 
 def safe(text: str) -> str:
@@ -48,7 +55,15 @@ class Page:
         """A line across."""
         self._console.print(Text("─" * self.width, style="dim"))
 
-    def write(self, text: Text, *, first: Text | str = "", rest: Text | str = "", right: Text | None = None) -> None:
+    def write(
+        self,
+        text: Text,
+        *,
+        first: Text | str = "",
+        rest: Text | str = "",
+        right: Text | None = None,
+        wrap: Wrap = "words",
+    ) -> None:
         """Wraps `text` under a margin: `first` stands before its first line, `rest` before the others.
 
         `right` is put at the end of the first line, or on a line of its own where it does not fit.
@@ -58,7 +73,7 @@ class Page:
         room = max(20, self.width - max(margin.cell_len, below.cell_len))
         lines: list[Text] = []
         for line in text.split("\n", allow_blank=True) or [Text("")]:
-            lines += list(line.wrap(self._console, room, overflow="fold")) or [Text("")]
+            lines += self._broken(line, room, wrap) or [Text("")]
         if right is not None:
             gap = room - lines[0].cell_len - right.cell_len
             if len(lines) == 1 and gap > 0:
@@ -67,7 +82,24 @@ class Page:
                 lines.append(Text.assemble(" " * max(0, room - right.cell_len), right))
         self._print(Text.assemble(margin if number == 0 else below, line) for number, line in enumerate(lines))
 
+    def _broken(self, line: Text, room: int, wrap: Wrap) -> list[Text]:
+        if wrap == "never":
+            return [line]
+        if wrap == "anywhere" and self._console.is_terminal:
+            return list(line.wrap(self._console, room, overflow="fold"))
+        return list(line.divide(_between_words(line.plain, room)))
+
     def _print(self, lines: Iterable[Text]) -> None:
         for line in lines:
             line.rstrip()
             self._console.print(line, no_wrap=True, overflow="ignore", crop=False, highlight=False)
+
+
+def _between_words(line: str, room: int) -> Iterator[int]:
+    """Where a line is broken so that it fits and no word is broken."""
+    used = 0
+    for word in _WORD.finditer(line):
+        if used and used + cell_len(word[0].rstrip()) > room:
+            yield word.start()
+            used = 0
+        used += cell_len(word[0])

@@ -14,7 +14,7 @@ from rich.text import Text
 from contracts.events import CallError, Recorded
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, ToolCall
 from replay.items import Said, call_text, said_of_item, said_of_output
-from replay.page import Page, cut, safe
+from replay.page import Page, Wrap, cut, safe
 from replay.timeline import News, Step, timeline
 from replay.trajectory import Call, Trajectory, worker_of
 
@@ -179,7 +179,7 @@ class Story:
             self._said([Said(name, _short(value), "")])
 
     def _failure(self, error: CallError) -> None:
-        self._said([Said("failed", f"{error.kind}: {error.message}", "bold red")])
+        self._said([Said("failed", f"{error.kind}: {error.message}", "bold red")], wrap="words")
 
     def _ending(self) -> None:
         trajectory, ended = self._trajectory, self._trajectory.ended
@@ -200,20 +200,20 @@ class Story:
         elif isinstance(outcome, RolloutFailure):
             told = Text(f"{trajectory.state}: {outcome.kind}", style="bold red")
             self._page.write(told, first=margin, rest=" " * _TIME, right=by)
-            self._said([Said("", outcome.message, "red")])
+            self._said([Said("", outcome.message, "red")], wrap="words")
             for name, value in outcome.details.items():
                 if value not in outcome.message:
-                    self._said([Said(name, value, "dim")], end=True)
+                    self._said([Said(name, value.rstrip(), "dim")], wrap="never", end=True)
 
     # --- lines -------------------------------------------------------------------------------------------------
 
-    def _said(self, parts: Sequence[Said], *, end: bool = False) -> None:
+    def _said(self, parts: Sequence[Said], *, wrap: Wrap = "anywhere", end: bool = False) -> None:
         """Writes texts, cut to their beginning, or to their `end`."""
         for part in parts:
             text, left = safe(part.text), 0
             if not self._full:
                 text, left = cut(text, lines=LINES, characters=CHARACTERS, end=end)
-            self._labelled(part.label, Text(text, style=part.style))
+            self._labelled(part.label, Text(text, style=part.style), wrap)
             if left:
                 which = "before" if end else "more"
                 self._labelled("", Text(f"… {left:,} {which}: --full shows all characters", style="dim italic"))
@@ -226,13 +226,13 @@ class Story:
             text = data.decode(errors="replace")
         self._said([Said(label, text, "")])
 
-    def _labelled(self, label: str, text: Text) -> None:
+    def _labelled(self, label: str, text: Text, wrap: Wrap = "words") -> None:
         name = Text(f"{safe(label):<{_LABEL - 1}} ", style="dim")
         if name.cell_len > _LABEL:  # a long name of an author's own stands on a line of its own
             self._page.write(name, first=self._lead(), rest=self._lead())
             name = Text(" " * _LABEL)
         below = Text.assemble(self._lead(), " " * _LABEL)
-        self._page.write(text, first=Text.assemble(self._lead(), name), rest=below)
+        self._page.write(text, first=Text.assemble(self._lead(), name), rest=below, wrap=wrap)
 
     def _heading(self, step: Step, title: Text, right: Text | None = None) -> None:
         rest = Text.assemble(" " * _TIME, self._margin, _bracket(step))

@@ -1,4 +1,5 @@
 import io
+import re
 
 import msgspec
 import pytest
@@ -26,9 +27,10 @@ from tests.unit.replay.examples import (
 from tests.unit.replay.recorder import START, SUBJECTS, Recorder, model_reply
 
 
-def told(trajectory: Trajectory, *, width: int = 80, full: bool = False) -> str:
+def told(trajectory: Trajectory, *, width: int = 80, full: bool = False, terminal: bool = False) -> str:
     output = io.StringIO()
-    Story(trajectory, Console(file=output, width=width), full=full).draw()
+    console = Console(file=output, width=width, force_terminal=terminal, color_system=None)
+    Story(trajectory, console, full=full).draw()
     return output.getvalue()
 
 
@@ -70,7 +72,7 @@ STORY = """\
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     recorder = Recorder({**CALC, "boss": (Delegating, AgentConfig(model="policy"))}, calculator)
     recorder.rollout("r1-00000-00", "boss", task("words " * 100 + "x" * 300))
-    assert max(map(len, told(trajectory_of(recorder), width=width).splitlines())) <= width
+    assert max(map(len, told(trajectory_of(recorder), width=width, terminal=True).splitlines())) <= width
 
 
 def test_without_a_terminal_there_is_no_escape_sequence() -> None:
@@ -101,10 +103,10 @@ def test_a_failed_call_is_told_with_its_kind_and_message() -> None:
 def test_an_exception_of_the_agent_is_told_with_the_end_of_its_traceback() -> None:
     recorder = Recorder({"clumsy": (Clumsy, AgentConfig(model="policy", resources="calc_env"))}, calculator)
     recorder.rollout("r1-00000-00", "clumsy", task())
-    story = told(trajectory_of(recorder), width=200)
+    story = told(trajectory_of(recorder), width=40)
     assert "failed: agent_error" in story
     assert "ValueError: 2 items are not what was expected" in story
-    assert "raise ValueError" in story
+    assert re.search(r' File "\S+/examples\.py", line \d+, in responses\n +raise ValueError\(', story)
 
 
 def test_a_call_without_a_reply_says_so() -> None:
