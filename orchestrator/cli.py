@@ -8,13 +8,14 @@ import logging
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
+from runpy import run_path
 from typing import Annotated, Final
 
 import structlog
 import typer
 
-from orchestrator.shadowing import check_packages
-
+_SHADOWING: Final = Path(__file__).resolve().parent.parent / "contracts" / "shadowing.py"
 COMMANDS: Final = (
     "run",
     "up",
@@ -65,7 +66,7 @@ def main() -> int:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     try:
-        check_packages()
+        run_path(str(_SHADOWING))["check_packages"]()
         asked = [arguments[0]] if arguments and arguments[0] in COMMANDS else COMMANDS
         build(asked)(args=arguments, prog_name="jetgym")
     except KeyboardInterrupt:

@@ -4,7 +4,6 @@ OrchestratorError
 ├── UsageError         the command line asks for something that cannot be done as asked
 ├── ConfigError        the configuration is wrong; `problems` has all of them
 ├── InputError         a file of tasks is wrong; `problems` has the first of them
-├── ShadowedPackage    another package stands before one of ours
 └── LaunchError        a part of the deployment could not be started or kept running
     ├── VenvError      a component's venv could not be built
     └── WorkerDied     a worker ended before it served, repeatedly
@@ -22,7 +21,6 @@ __all__ = [
     "LaunchError",
     "OrchestratorError",
     "Problem",
-    "ShadowedPackage",
     "UsageError",
     "VenvError",
     "WorkerDied",
@@ -65,10 +63,6 @@ class InputError(OrchestratorError):
     def __init__(self, message: str, *, problems: Sequence[Problem], total: int) -> None:
         self.problems, self.total = tuple(problems), total
         super().__init__(message)
-
-
-class ShadowedPackage(OrchestratorError):
-    """A file or package of the same name is imported instead of JetGym's own."""
 
 
 class LaunchError(OrchestratorError):

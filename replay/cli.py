@@ -10,11 +10,14 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
+from runpy import run_path
 from typing import Final
 
 import structlog
 import typer
 
+_SHADOWING: Final = Path(__file__).resolve().parent.parent / "contracts" / "shadowing.py"
 COMMANDS: Final = ("list", "show", "verify")
 
 HELP: Final = """
@@ -56,6 +59,7 @@ def main() -> None:
     _log_to_stderr()
     asked = [arguments[0]] if arguments and arguments[0] in COMMANDS else COMMANDS
     try:
+        run_path(str(_SHADOWING))["check_packages"]()
         build(asked)(args=arguments, prog_name="replay")
     except KeyboardInterrupt:
         sys.exit(130)
