@@ -191,31 +191,18 @@ async def test_calls_of_one_rollout_go_to_one_engine(session: aiohttp.ClientSess
     assert sorted(len(engine.requests) for engine in engines) == [0, 0, 5]
 
 
-async def test_a_call_that_waits_to_try_again_holds_no_place(
+async def test_a_call_waits_to_try_again_in_the_way_of_its_worker(
     session: aiohttp.ClientSession, start_engine: StartEngine
 ) -> None:
-    """One place, and yet the second call is answered while the first one waits."""
     engine = await start_engine(answer(503, Retry_After="60"), OK)
-    place = asyncio.Semaphore(1)
+    waited: list[float] = []
 
-    async def call(limits: Limits) -> object:
-        async with place:
-            return await ask(
-                session, engine.url, limits=limits, call=ModelCall(rollout_id="r", call_key="m_0", place=place)
-            )
+    async def wait(seconds: float) -> None:
+        waited.append(seconds)
 
-    waiting = asyncio.create_task(call(Limits(total_s=600.0)))
-    await asyncio.sleep(0)
-    assert place.locked()
-    async with asyncio.timeout(10):
-        assert await call(QUICK) == {"fine": True}
-    assert not waiting.done()
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert not place.locked(), "the place that the cancelled call had given back is not given back twice"
-    await place.acquire()
-    assert place.locked()
+    call = ModelCall(rollout_id="r", call_key="m_0", wait=wait)
+    assert await ask(session, engine.url, limits=Limits(total_s=600.0), call=call) == {"fine": True}
+    assert [seconds >= 60 for seconds in waited] == [True]
 
 
 @pytest.mark.parametrize(
