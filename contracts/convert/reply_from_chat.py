@@ -44,6 +44,12 @@ DETAILS: Final = (
 """Details of the usage: their name in responses and in completions, the count that engines also give outside of them,
 and what they call it there."""
 
+ALWAYS_SENT: Final = {
+    "input_tokens_details": ("cached_tokens", "cache_write_tokens"),
+    "output_tokens_details": ("reasoning_tokens",),
+}
+"""The details that clients of the Responses API rely on, since the API sends them with every usage."""
+
 _PREFIXES: Final = {
     "reasoning": "rs",
     "message": "msg",
@@ -127,7 +133,7 @@ def _logprobs_from_chat(logprobs: chat.ChoiceLogprobs, items: list[JsonObject]) 
 
 
 def _usage_from_chat(usage: chat.CompletionUsage) -> JsonObject:
-    """Unknown counts stay null; engines name the cached and the reasoning tokens in several ways."""
+    """Engines name the cached and the reasoning tokens in several ways; where they say nothing of them, they are 0."""
     extra = dict(usage.model_extra or {})
     document: JsonObject = {
         "input_tokens": usage.prompt_tokens,
@@ -139,6 +145,5 @@ def _usage_from_chat(usage: chat.CompletionUsage) -> JsonObject:
         known = {} if found is None else {key: value for key, value in found.to_dict().items() if value is not None}
         if count not in known:
             known.update((count, extra[alias]) for alias in aliases if isinstance(extra.get(alias), int))
-        if known:
-            document[name] = known
+        document[name] = dict.fromkeys(ALWAYS_SENT[name], 0) | known
     return extra | document

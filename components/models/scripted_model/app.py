@@ -69,7 +69,13 @@ class ScriptedModel(Model[ScriptedModelConfig]):
             "model": request.model or "scripted",
             "output": _items(turn, number, match),
             "status": "completed" if turn.incomplete is None else "incomplete",
-            "usage": {"input_tokens": read, "output_tokens": written, "total_tokens": read + written},
+            "usage": {
+                "input_tokens": read,
+                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+                "output_tokens": written,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": read + written,
+            },
         }
         if turn.incomplete is not None:
             reply["incomplete_details"] = {"reason": turn.incomplete}

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
+import openai.types.responses
 import pytest
 
 from components.models.base import ModelCall
@@ -109,6 +110,7 @@ async def test_usage_is_counted_or_as_the_config_says() -> None:
     usage = (await ask(model(input_tokens=2000, output_tokens=500), request("x"))).usage
     assert usage is not None
     assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (2000, 500, 2500)
+    openai.types.responses.ResponseUsage.model_validate(usage.to_dict(), strict=True)
     usage = (await ask(model(turns=[{"text": "y" * 40}]), request("x" * 400))).usage
     assert usage is not None
     assert (usage.input_tokens, usage.output_tokens) == (100, 10)
