@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bus import Bus, EmbeddedServer, LogConfig, Subjects
+from bus.run_folder import MATERIALIZED
 from bus.topology import stream_info
 from components.durable import Call
 from contracts.events import CallError
@@ -163,6 +164,7 @@ async def test_a_live_run_is_read_from_the_server_that_it_has(
     folder = tmp_path / "r1"
     (folder / "log").mkdir(parents=True)
     (folder / "config.yaml").write_text(f"log: {{namespace: {bus.config.namespace}}}")
+    (folder / MATERIALIZED).write_text('{"rollout_id": "r1-00000-00"}\n')
     with RunFiles(folder) as files:
         files.live({"url": server, "namespace": bus.config.namespace})
         async with open_source(Where(results=tmp_path)) as source:
@@ -199,6 +201,7 @@ async def run_at_rest(results: Path) -> Where:
         await publish(bus, recorded_run(2))
     await server.stop()
     (folder / "config.yaml").write_text("log: {namespace: jetgym}")
+    (folder / MATERIALIZED).write_text('{"rollout_id": "r1-00000-00"}\n')
     return Where(results=results)
 
 
