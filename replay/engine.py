@@ -31,8 +31,6 @@ FROM_OUTSIDE: Final = frozenset({"deadline", "cancelled", "poison", "internal", 
 """Failures that a worker may give a rollout whose code has not ended; the code need not come to them again."""
 
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
-_RESULT: Final = msgspec.json.Decoder(RolloutResult)
-_FAILURE: Final = msgspec.json.Decoder(RolloutFailure)
 _PLACE: Final = re.compile(r" \([^()]*:\d+\)\Z")
 """File and line at the end of an agent error's message: they move when the code is edited."""
 
@@ -61,7 +59,7 @@ def departure_of(
 
     Raises `BrokenHistory` where the recorded events are no history of one execution.
     """
-    was = _ending(trajectory, run)
+    was = trajectory.ending(run.replied)
     ended_itself = was is not None and not (isinstance(was, RolloutFailure) and was.kind in FROM_OUTSIDE)
     request = trajectory.decoded(run.requested, _REQUEST)
     execution = execution_of(agent, config, run.requested.event, request, prefix=run.prefix)
@@ -84,15 +82,6 @@ def departure_of(
         raise BrokenHistory(f"rollout {trajectory.rollout_id}: {error}") from error
     finally:
         execution.close()
-
-
-def _ending(trajectory: Trajectory, run: AgentRun) -> RolloutResult | RolloutFailure | None:
-    """How the execution is recorded to have ended; None while it is in flight."""
-    if run.replied is None:
-        return None
-    if run.replied.event.type in ("rollout.completed", "agent.replied"):
-        return trajectory.decoded(run.replied, _RESULT)
-    return trajectory.decoded(run.replied, _FAILURE)
 
 
 def _compared(

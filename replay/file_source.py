@@ -55,17 +55,13 @@ class FileSource:
     def __init__(self, paths: Sequence[Path]) -> None:
         """Raises `NoSource` where a line is no event."""
         self._paths = list(paths)
+        self.name = ", ".join(map(str, paths))
         self._rollouts: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
         self._blobs: dict[str, _Place] = {}
         self._outline = array("Q")
         self._deployment = array("Q")
         for place, line in self._lines():
             self._note(place, line)
-
-    @property
-    def name(self) -> str:
-        """The files' names."""
-        return ", ".join(map(str, self._paths))
 
     async def history(self, rollout_id: str) -> list[Recorded]:
         """See `Source`."""

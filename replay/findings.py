@@ -8,8 +8,7 @@ from rich.text import Text
 
 from replay.bulk import Summary
 from replay.engine import Departure
-from replay.page import Page, counted, safe
-from replay.story import number
+from replay.page import Page, counted, number, safe
 from replay.verify import Verdict
 
 _INDENT: Final = "  "

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from contracts.rollouts import RolloutResult, RolloutStats
 from replay.facts import Facts
-from replay.page import Page, counted, safe
-from replay.story import number, reward_text, seconds
+from replay.page import Page, counted, number, safe, seconds
+from replay.story import reward_text
 from replay.trajectory import Trajectory
 
 _LABEL: Final = 10

@@ -11,10 +11,9 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from replay.page import counted, safe
+from replay.page import counted, number, safe, seconds
 from replay.rows import Row
 from replay.runs import RunRow
-from replay.story import number, seconds
 
 SIZED_BY: Final = 100
 """Rows that are looked at for the widths."""

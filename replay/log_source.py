@@ -12,6 +12,7 @@ import msgspec
 from bus import Bus, BusError, LogConfig
 from contracts.deployments import ResolvedDeployment
 from contracts.events import Event, Recorded
+from contracts.ids import ROOT_CALL
 from replay.errors import NoSource
 
 _RESOLVED: Final = msgspec.json.Decoder(ResolvedDeployment)
@@ -23,12 +24,8 @@ class LogSource:
 
     def __init__(self, bus: Bus, name: str) -> None:
         self._bus = bus
-        self._name = name
-
-    @property
-    def name(self) -> str:
+        self.name = name
         """Where the log is."""
-        return self._name
 
     async def history(self, rollout_id: str) -> list[Recorded]:
         """See `Source`."""
@@ -39,15 +36,14 @@ class LogSource:
         try:
             return await self._bus.fetch_data(event)
         except BusError as error:
-            raise NoSource(f"{self._name}: event {event.id}: {error}") from error
+            raise NoSource(f"{self.name}: event {event.id}: {error}") from error
 
     async def outline(self) -> AsyncIterator[Recorded]:
         """See `Source`; the order is that of each partition, one partition after the other."""
-        namespace = self._bus.config.namespace
         for partition in range(self._bus.config.partitions):
-            start = f"{namespace}.{partition}"
-            filters = (f"{start}.agents.*.*.request.*.run", f"{start}.rollout.ended.>")
-            async for recorded in self._bus.scan(*filters, partition=partition):
+            requests = f"{self._bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
+            ends = self._bus.subjects.ended_of(partition, "*")
+            async for recorded in self._bus.scan(requests, ends, partition=partition):
                 yield recorded
 
     async def deployment(self) -> list[Recorded]:
@@ -59,7 +55,7 @@ class LogSource:
 async def open_log(url: str, log: LogConfig, name: str) -> AsyncIterator[LogSource]:
     """The log at a URL; what was deployed there says how many partitions it has. Raises `BusError`."""
     async with await Bus.connect(url, log, name=_READER, writer=_READER) as bus:
-        found = await bus.last(f"{log.namespace}.0.deployment.resolved.*")
+        found = await bus.last(bus.subjects.deployment("resolved", "*"))
         resolved = _RESOLVED.decode(await bus.fetch_data(found.event)) if found is not None else None
     if resolved is not None:
         log = LogConfig.model_validate(resolved.log)

@@ -18,8 +18,8 @@ from bus.run_folder import RESULTS
 from replay.errors import NoSource
 from replay.file_source import FileSource
 from replay.log_source import open_log
-from replay.names import LAST, one_of
-from replay.places import Place, config_of, find_place, live_url, log_of, places
+from replay.names import LAST, find_run, one_of
+from replay.places import Place, find_place, live_url, log_of, places
 from replay.source import Source
 
 _BUSY_S: Final = 10.0
@@ -71,9 +71,14 @@ def choose(where: Where, rollout: str | None) -> Place:
     return find_place(where.results, where.run)
 
 
+async def run_in(source: Source, where: Where) -> str | None:
+    """The ID of the run that is meant in an open source; None for all that it holds. Raises `ReplayError`."""
+    return await find_run(source, where.run) if where.run is not None and not where.is_local else None
+
+
 @asynccontextmanager
 async def _open_place(run: Place) -> AsyncIterator[Source]:
-    log = log_of(config_of(run), run.path)
+    log = log_of(run)
     if (url := live_url(run)) is not None:
         async with open_log(url, log, str(run.path)) as source:
             yield source

@@ -1,6 +1,6 @@
 """How text of any kind gets onto a terminal of any width: wrapping under a margin, cutting, making safe.
 
-Used by `story`. What models and tools write goes through `safe` first: no control character of theirs reaches the
+Used by all that draws. What models and tools write goes through `safe` first: no control character of theirs reaches the
 terminal. It knows nothing of rollouts.
 """
 
@@ -14,6 +14,8 @@ from rich.text import Text
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _WORD = re.compile(r"\s*\S+\s*")
+_SHORT_S = 0.01
+"""Durations up to this are told to the tenth of a millisecond."""
 
 Wrap = Literal["words", "anywhere", "never"]
 """Where lines are broken: between words, names and paths being whole; on a terminal also within a word that is too long
@@ -38,6 +40,20 @@ def cut(text: str, *, lines: int, characters: int, end: bool = False) -> tuple[s
 def counted(count: int, noun: str) -> str:
     """`1 rollout`, `2,000 rollouts`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def seconds(value: float) -> str:
+    """A duration as a reader takes it in at a glance."""
+    if value < 1:
+        return f"{value * 1000:.{1 if value < _SHORT_S else 0}f} ms"
+    if value < 120:  # noqa: PLR2004 - seconds are read up to two minutes
+        return f"{value:.3g} s"
+    return f"{int(value // 60)} min {int(value % 60)} s"
+
+
+def number(value: object) -> str:
+    """A reward as a reader takes it in."""
+    return f"{value:.4g}" if isinstance(value, int | float) else "none"
 
 
 class Page:

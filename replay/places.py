@@ -80,11 +80,6 @@ def live_url(run: Place) -> str | None:
     return (live(run.path) or {}).get("url")
 
 
-def config_of(run: Place) -> dict[str, Any]:
-    """The run's config as resolved; empty where there is none."""
-    return read_config(path) if (path := run.path / CONFIG).is_file() else {}
-
-
 def read_config(path: Path) -> dict[str, Any]:
     """A resolved config; raises `NoSource`."""
     try:
@@ -98,9 +93,11 @@ def read_config(path: Path) -> dict[str, Any]:
     return found
 
 
-def log_of(config: dict[str, Any], where: Path) -> LogConfig:
-    """How the log was made, as a resolved config says it; raises `NoSource`."""
+def log_of(run: Place) -> LogConfig:
+    """How the log was made, as the run's resolved config says it; raises `NoSource`."""
+    path = run.path / CONFIG
+    config = read_config(path) if path.is_file() else {}
     try:
         return LogConfig.model_validate(config.get("log") or {})
     except ValidationError as error:
-        raise NoSource(f"{where}/{CONFIG}: its `log` section is wrong: {error}") from error
+        raise NoSource(f"{path}: its `log` section is wrong: {error}") from error

@@ -123,18 +123,13 @@ def selection(
     failed: bool = False,
 ) -> Keep:
     """Rows that meet every given condition. A rollout without a reward is neither below nor above any."""
-    conditions: list[Keep] = []
-    if agent is not None:
-        conditions.append(lambda row: row.agent == agent)
-    if environment is not None:
-        conditions.append(lambda row: row.environment == environment)
-    if reward_below is not None:
-        conditions.append(lambda row: row.reward is not None and row.reward < reward_below)
-    if reward_above is not None:
-        conditions.append(lambda row: row.reward is not None and row.reward > reward_above)
-    if failed:
-        conditions.append(lambda row: row.outcome in ("failed", "cancelled"))
-    return lambda row: all(condition(row) for condition in conditions)
+    return lambda row: (
+        agent in (None, row.agent)
+        and environment in (None, row.environment)
+        and (reward_below is None or (row.reward is not None and row.reward < reward_below))
+        and (reward_above is None or (row.reward is not None and row.reward > reward_above))
+        and (not failed or row.outcome in ("failed", "cancelled"))
+    )
 
 
 def _decode(recorded: Recorded, data: bytes, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:

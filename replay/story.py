@@ -14,7 +14,7 @@ from rich.text import Text
 from contracts.events import CallError, Recorded
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, ToolCall
 from replay.items import Said, call_text, said_of_item, said_of_output
-from replay.page import Page, Wrap, cut, safe
+from replay.page import Page, Wrap, cut, number, safe, seconds
 from replay.timeline import News, Step, timeline
 from replay.trajectory import Call, Trajectory, worker_of
 
@@ -27,8 +27,6 @@ _LABEL: Final = 10
 _TIME: Final = 10
 _PRECISE_S: Final = 100
 """Offsets up to this are told to the millisecond."""
-_SHORT_S: Final = 0.01
-"""Durations up to this are told to the tenth of a millisecond."""
 
 _ERROR: Final = msgspec.json.Decoder(CallError)
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
@@ -269,26 +267,12 @@ def _times(step: Step) -> str:
     return f"{seconds(step.worked)} + {seconds(step.waited)} queued"
 
 
-def seconds(value: float) -> str:
-    """A duration as a reader takes it in at a glance."""
-    if value < 1:
-        return f"{value * 1000:.{1 if value < _SHORT_S else 0}f} ms"
-    if value < 120:  # noqa: PLR2004 - seconds are read up to two minutes
-        return f"{value:.3g} s"
-    return f"{int(value // 60)} min {int(value % 60)} s"
-
-
 def reward_text(reward: object, components: object) -> str:
     """A reward, and its parts where it has named ones: `0.7 = right 0.5 + short 0.2`."""
     told = number(reward)
     if isinstance(components, dict) and components:
         told += " = " + " + ".join(f"{safe(str(name))} {number(part)}" for name, part in components.items())
     return told
-
-
-def number(value: object) -> str:
-    """A reward as a reader takes it in."""
-    return f"{value:.4g}" if isinstance(value, int | float) else "none"
 
 
 def _values(data: bytes) -> dict[str, Any]:

@@ -116,11 +116,15 @@ class Trajectory:
     @cached_property
     def outcome(self) -> RolloutResult | RolloutFailure | None:
         """How it ended; None while it is in flight."""
-        if self.ended is None:
+        return self.ending(self.ended)
+
+    def ending(self, replied: Recorded | None) -> RolloutResult | RolloutFailure | None:
+        """What the rollout, or an agent that was called, came to; None where there is no such event yet."""
+        if replied is None:
             return None
-        if self.ended.event.type == "rollout.completed":
-            return self.decoded(self.ended, _RESULT)
-        return self.decoded(self.ended, _FAILURE)
+        if replied.event.type in ("rollout.completed", "agent.replied"):
+            return self.decoded(replied, _RESULT)
+        return self.decoded(replied, _FAILURE)
 
     @property
     def state(self) -> str:

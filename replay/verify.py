@@ -18,7 +18,6 @@ from components.agents.base import Agent, AgentConfig
 from components.errors import ComponentError
 from components.loading import digest, load, requirements
 from contracts.deployments import WorkerStarted
-from contracts.rollouts import RolloutResult
 from replay.engine import Departure, departure_of
 from replay.errors import CannotVerify, ReplayError
 from replay.facts import Facts
@@ -72,14 +71,13 @@ class Verifier:
 
     def verify(self, trajectory: Trajectory) -> Verdict:
         """Runs every agent of the rollout again; what cannot be run is a verdict too."""
-        outcome = trajectory.outcome
         verdict = Verdict(
             rollout_id=trajectory.rollout_id,
             verdict="same",
             agent=trajectory.request.agent,
             calls=len(trajectory.calls),
             ended=trajectory.state,
-            reward=outcome.reward if isinstance(outcome, RolloutResult) else None,
+            reward=trajectory.reward,
         )
         for run in trajectory.executions():
             try:

@@ -7,8 +7,7 @@ import typer
 from replay.commands.common import Files, Json, Namespace, Run, Url, console, run_async, where, write_json
 from replay.facts import facts_of
 from replay.listing import RowTable, draw_runs
-from replay.names import find_run
-from replay.opening import Where, open_source
+from replay.opening import Where, open_source, run_in
 from replay.rows import Keep, rows, selection
 from replay.runs import local_runs, runs_in
 
@@ -68,10 +67,9 @@ def list_rollouts(
 async def _rollouts(place: Where, keep: Keep, limit: int | None, *, json: bool) -> None:
     async with open_source(place) as source:
         facts = await facts_of(source)
-        run_id = await find_run(source, place.run) if place.run is not None and not place.is_local else None
         table = RowTable(console, limit)
         written = 0
-        async for row in rows(source, facts, run_id):
+        async for row in rows(source, facts, await run_in(source, place)):
             if not keep(row):
                 continue
             if json:

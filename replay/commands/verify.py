@@ -24,10 +24,10 @@ from replay.commands.common import (
     write_json,
 )
 from replay.errors import Misused, UnknownName
-from replay.facts import facts_of
+from replay.facts import Facts, facts_of
 from replay.findings import draw_summary, draw_verdict
-from replay.names import find_rollout, find_run
-from replay.opening import Where, choose, open_source
+from replay.names import find_rollout
+from replay.opening import Where, choose, open_source, run_in
 from replay.places import read_config
 from replay.rows import rows
 from replay.source import Source
@@ -103,8 +103,8 @@ async def _verify(
     place: Where, names: list[str], override: Resolved | None, roots: list[str], summary: Summary, *, json: bool
 ) -> None:
     async with open_source(place) as source:
-        ids = [await find_rollout(source, name) for name in names] if names else await _all(source, place)
         facts = await facts_of(source)
+        ids = [await find_rollout(source, name) for name in names] if names else await _all(source, facts, place)
         async with Bulk(source, facts, override, roots) as bulk:
             with _progress(len(ids), quiet=bool(names)) as advance:
                 async for verdict in bulk.verify(ids):
@@ -116,9 +116,8 @@ async def _verify(
                         draw_verdict(verdict, console)
 
 
-async def _all(source: Source, place: Where) -> list[str]:
-    run_id = await find_run(source, place.run) if place.run is not None and not place.is_local else None
-    found = [row.rollout_id async for row in rows(source, await facts_of(source), run_id)]
+async def _all(source: Source, facts: Facts, place: Where) -> list[str]:
+    found = [row.rollout_id async for row in rows(source, facts, await run_in(source, place))]
     if not found:
         raise UnknownName(f"there is no rollout in {source.name}")
     return found

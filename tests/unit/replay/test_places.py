@@ -156,10 +156,13 @@ def test_a_run_on_a_deployment_elsewhere_is_running_while_its_directory_is_held(
 
 
 def test_how_the_log_was_made_is_read_from_the_runs_config(results: Path) -> None:
-    assert log_of({"log": {"namespace": "other", "partitions": 4}}, results).partitions == 4
-    assert log_of({}, results).namespace == "jetgym"
+    run = find_place(results, "first")
+    assert log_of(run).namespace == "jetgym"
+    (run.path / "config.yaml").write_text("log: {namespace: other, partitions: 4}")
+    assert (log_of(run).namespace, log_of(run).partitions) == ("other", 4)
+    (run.path / "config.yaml").write_text("log: {partition: 4}")
     with pytest.raises(NoSource, match=r"its `log` section is wrong"):
-        log_of({"log": {"partition": 4}}, results)
+        log_of(run)
 
 
 @pytest.mark.parametrize("text", ["a: [", "- a list", "\x00"])

@@ -10,8 +10,8 @@ from components.durable import Call
 from contracts.events import CallError
 from contracts.responses import function_call, output_message
 from replay.header import draw_header
-from replay.page import cut, safe
-from replay.story import Story, reward_text, seconds
+from replay.page import cut, safe, seconds
+from replay.story import Story, reward_text
 from replay.trajectory import Trajectory
 from tests.unit.replay.examples import (
     CALC,
