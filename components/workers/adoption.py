@@ -221,4 +221,7 @@ async def _refuse_if_exhausted(bus: Bus, rollout: Rollout, recorded: list[Record
         return
     workers = len([worker for worker in holders if not await was_stopped(bus, worker)])
     if workers >= bus.config.max_deliver:
-        raise Exhausted(f"{workers} workers in a row ended, or gave it back, without adding anything to it")
+        raise Exhausted(
+            f"{workers} workers in a row ended, or gave it back, without adding anything to it: their logs say how "
+            "they ended"
+        )

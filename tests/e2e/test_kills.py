@@ -176,13 +176,19 @@ async def test_an_agent_worker_that_was_stopped_for_long_drops_what_others_adopt
     assert await live.verified(*range(ROLLOUTS)) == {"same"}
 
 
-async def test_code_that_ends_its_worker_fails_its_own_rollout_only(live: Live, tmp_path: Path) -> None:
-    """B6: those that were held by the same workers complete."""
+@pytest.mark.parametrize("how", ["exit", pytest.param("spin", marks=pytest.mark.slow)])
+async def test_code_that_ends_its_worker_fails_its_own_rollout_only(live: Live, tmp_path: Path, how: str) -> None:
+    """B6: those that were held by the same workers complete. A loop without end is found by its place in the log."""
     others = [["add", 51], ["model"], ["sleep", 0.2], ["model"]]
-    outcomes = await live.begin(tmp_path, [[["exit"]], others, others], agent="killer")
+    outcomes = await live.begin(tmp_path, [[[how]], others, others], agent="killer")
     assert [outcomes[number].reward for number in (1, 2)] == [1.0, 1.0]
     assert outcomes[0].error == "poison"
-    letters = [recorded async for recorded in live.bus.scan(f"{live.bus.config.namespace}.0.dead.>")]
-    (letter,) = [msgspec.json.decode(recorded.event.data, type=DeadLetterData) for recorded in letters]
+    assert outcomes[0].message == (
+        "3 workers in a row ended, or gave it back, without adding anything to it: their logs say how they ended"
+    )
+    letters = live.bus.scan(f"{live.bus.config.namespace}.0.dead.*.*.{outcomes[0].rollout_id}.*")
+    (letter,) = [msgspec.json.decode(recorded.event.data, type=DeadLetterData) async for recorded in letters]
     assert letter.reason == "exhausted"
+    worker_log = (live.notes.parent / "logs" / "killer-0.log").read_text()
+    assert how == "exit" or ("agents/puppet/app.py" in worker_log and " in _spin" in worker_log)
     assert await live.verified(1, 2) == {"same"}
