@@ -1,7 +1,7 @@
 """How text of any kind gets onto a terminal of any width: wrapping under a margin, cutting, making safe.
 
-Used by all that draws. What models and tools write goes through `safe` first: no control character of theirs reaches the
-terminal. It knows nothing of rollouts.
+Used by whatever draws. What models and tools write goes through `safe` first: no control character of theirs reaches
+the terminal. It knows nothing of rollouts.
 """
 
 import re
