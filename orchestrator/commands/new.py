@@ -78,6 +78,7 @@ def _make(template: Literal["agent", "model", "resources"], kind: str, name: str
 def _files(root: Path, template: str, kind: str, name: str) -> Iterator[tuple[Path, str]]:
     """The files to write, and their content."""
     component, dataset = root / "components" / kind / name, root / "datasets" / name
+    inside = root.resolve() == INSTALLED.resolve()
     places = {
         "test.py": component / "tests" / f"test_{name}.py",
         "card.yaml": dataset / "card.yaml",
@@ -93,7 +94,19 @@ def _files(root: Path, template: str, kind: str, name: str) -> Iterator[tuple[Pa
     }
     for source in sorted((TEMPLATES / template).iterdir()):
         target = source.name.removesuffix(".txt")
-        yield places.get(target, component / target), Template(source.read_text()).substitute(words)
+        text = Template(source.read_text()).substitute(words)
+        yield places.get(target, component / target), _among_jetgyms(text) if inside and target == "test.py" else text
     yield component / "requirements.txt", ""
-    if root.resolve() != INSTALLED.resolve():
+    if not inside:
         yield component / "tests" / "conftest.py", (TEMPLATES / "conftest.py.txt").read_text()
+
+
+def _among_jetgyms(test: str) -> str:
+    """A test with its imports sorted as they are where JetGym's packages are the project's own."""
+    lines = test.splitlines(keepends=True)
+    places = [place for place, line in enumerate(lines) if line.startswith("from ")]
+    imports = sorted(lines[place] for place in places)
+    before = lines[: places[0]]
+    if before[-1] != "\n":
+        before.append("\n")
+    return "".join([*before, *imports, *lines[places[-1] + 1 :]])
