@@ -1,6 +1,6 @@
-"""An own nats-server for one directory, for whoever has none: started, found ready, stopped, never left behind.
+"""An own nats-server for one directory, for whoever has none: started, kept running, stopped, never left behind.
 
-Called by the orchestrator and by tests. It listens on 127.0.0.1 only. On Linux the server is sent SIGTERM by the
+Called by the orchestrator, replay and tests. It listens on 127.0.0.1 only. On Linux the server is sent SIGTERM by the
 kernel when the thread that started it ends, so that a killed run leaves nothing running; elsewhere a killed run leaves
 a server that the next start in this directory names in its error. One directory has one server: the lock is held by
 the server itself, so that it outlives a killed parent for as long as the store is open.
@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -17,19 +18,27 @@ import socket
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NoReturn, Self
 
 from bus.connection import MINIMUM_VERSION
 from bus.errors import PortInUse, ServerNotStarted, ServerUnfit, StoreInUse
 from bus.topology import ENVELOPE_BYTES, LogConfig
 
-_CLAIM_S: Final = 2.0
+_CLAIM_S: Final = 10.0
 """A server whose parent was killed needs a moment to close its store."""
-_START_S: Final = 20.0
+_START_S: Final = 120.0
+"""A server that was killed reads its whole store at the next start."""
 _STOP_S: Final = 20.0
 _POLL_S: Final = 0.01
+_WATCH_S: Final = 0.1
+_BACKOFF_S: Final = 0.1
+"""Wait before a first restart; doubles with each further one, with jitter, up to `_BACKOFF_LIMIT_S`."""
+_BACKOFF_LIMIT_S: Final = 10.0
+_STEADY_S: Final = 60.0
+"""A server that ran so long counts as healthy again."""
 _VERSION_S: Final = 10.0
 _MEBIBYTE: Final = 1024 * 1024
 
@@ -46,14 +55,20 @@ os.execv(sys.argv[2], sys.argv[2:])
 class EmbeddedServer:
     """A running nats-server of this process. `start` it from a thread that outlives it: the main thread."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int, directory: Path, lock: int) -> None:
-        self.url = f"nats://127.0.0.1:{port}"
-        self.port = port
-        self.pid = process.pid
+    def __init__(self, executable: Path, directory: Path, config: LogConfig, lock: int) -> None:
+        self.url = ""
+        self.port = 0
         self.directory = directory
         self.log_file = directory / "nats-server.log"
-        self._process = process
-        self._lock = lock
+        self.serving = asyncio.Event()
+        """Set unless it ended and is not back yet."""
+        self._executable, self._config, self._lock = executable, config, lock
+        self._process: subprocess.Popen[bytes]
+
+    @property
+    def pid(self) -> int:
+        """Of its process, which is another one after each restart."""
+        return self._process.pid
 
     @classmethod
     async def start(
@@ -66,38 +81,77 @@ class EmbeddedServer:
         """
         executable = find_binary(binary)
         directory, lock = await _claim(directory)
+        server = cls(executable, directory, config, lock)
+        server.log_file.unlink(missing_ok=True)
         try:
-            if port is not None:
-                _check_free(port)
-            command = [str(executable), "-c", _write_configuration(directory, config, port)]
-            if sys.platform == "linux":
-                command = [sys.executable, "-I", "-S", "-c", _EXECUTE, str(os.getpid()), *command]
-            process = subprocess.Popen(  # noqa: ASYNC220, S603
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(lock,),
-                start_new_session=True,  # Ctrl-C is for the parent, which stops the server last
-            )
+            await server._launch(port)
         except BaseException:
             os.close(lock)
             raise
-        server = cls(process, port or 0, directory, lock)
-        try:
-            async with asyncio.timeout(_START_S):
-                await server._ready()
-        except BaseException as error:
-            await server.stop()
-            if isinstance(error, TimeoutError):
-                raise ServerNotStarted(
-                    f"nats-server is not ready after {_START_S:g} s: see {server.log_file}"
-                ) from None
-            raise
         return server
+
+    async def keep(self, failed_starts: int, report: Callable[[str], None]) -> NoReturn:
+        """Starts the server again, on its port and its store, whenever it ends. Cancel it before `stop`.
+
+        `report` is told of each end and of each return. Raises `ServerNotStarted` when so many starts in a row
+        failed, with what its log says.
+        """
+        loop = asyncio.get_running_loop()
+        failed = restarts = 0
+        began = loop.time()
+        while True:
+            while self._process.poll() is None:  # noqa: ASYNC110 - a child of `subprocess` sets no event
+                await asyncio.sleep(_WATCH_S)
+            self.serving.clear()
+            restarts = 0 if loop.time() - began > _STEADY_S else restarts + 1
+            delay = min(_BACKOFF_S * 2 ** min(max(restarts - 1, 0), 10), _BACKOFF_LIMIT_S) * random.uniform(0.5, 1.0)  # noqa: S311
+            report(f"nats-server {self._how()}; starting it again in {delay:.1f} s ({self.log_file})")
+            await asyncio.sleep(delay)
+            began = loop.time()
+            try:
+                await self._launch(self.port)
+            except ServerNotStarted as error:
+                failed += 1
+                if failed >= failed_starts:
+                    often = "" if failed == 1 else f", {failed} times in a row"
+                    raise ServerNotStarted(f"the server of the log did not come back{often}: {error}") from error
+            else:
+                failed = 0
+                report(f"nats-server is back after {loop.time() - began + delay:.1f} s")
 
     async def stop(self) -> None:
         """Stops the server and waits for its end; what is in its log stays in the directory."""
+        await self._end()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    async def _launch(self, port: int | None) -> None:
+        """One start of the process; returns when it serves, or leaves none behind."""
+        if port is not None:
+            _check_free(port)
+        command = [str(self._executable), "-c", _write_configuration(self.directory, self._config, port)]
+        if sys.platform == "linux":
+            command = [sys.executable, "-I", "-S", "-c", _EXECUTE, str(os.getpid()), *command]
+        self._process = subprocess.Popen(  # noqa: ASYNC220, S603
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(self._lock,),
+            start_new_session=True,  # Ctrl-C is for the parent, which stops the server last
+        )
+        try:
+            async with asyncio.timeout(_START_S):
+                await self._ready()
+        except BaseException as error:
+            await self._end()
+            if isinstance(error, TimeoutError):
+                raise ServerNotStarted(f"nats-server is not ready after {_START_S:g} s: see {self.log_file}") from None
+            raise
+        self.serving.set()
+
+    async def _end(self) -> None:
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
         loop = asyncio.get_running_loop()
@@ -106,9 +160,6 @@ class EmbeddedServer:
             if loop.time() > deadline:
                 self._process.kill()
             await asyncio.sleep(_POLL_S)
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
 
     async def _ready(self) -> None:
         while True:
@@ -123,6 +174,10 @@ class EmbeddedServer:
                     await writer.wait_closed()
                     return
             await asyncio.sleep(_POLL_S)
+
+    def _how(self) -> str:
+        code = self._process.returncode
+        return f"ended with exit code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
 
     def _last_words(self) -> str:
         try:
@@ -216,7 +271,6 @@ def _write_configuration(directory: Path, config: LogConfig, port: int | None) -
     where = {name: json.dumps(str(directory / name)) for name in ("nats-server.log", "nats-server.pid", "store")}
     for stale in directory.glob("*.ports"):
         stale.unlink()
-    (directory / "nats-server.log").unlink(missing_ok=True)
     file = directory / "nats-server.conf"
     file.write_text(
         "# Written at each start.\n"

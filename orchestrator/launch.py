@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from hashlib import file_digest
 from pathlib import Path
 from secrets import choice, token_hex
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NoReturn, Self, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -53,6 +53,8 @@ class Deployment:
         self.config = config
         self.descriptions = descriptions
         self._supervisor: Supervisor | None = None
+        self._keeping: asyncio.Task[NoReturn] | None = None
+        """Keeps the server of the log running, where it is this deployment's own."""
 
     @classmethod
     @asynccontextmanager
@@ -69,23 +71,28 @@ class Deployment:
         config, descriptions = checked.config, checked.descriptions
         settings, folder = config.settings, files.folder
         async with AsyncExitStack() as stack:
+            server = keeping = None
             if (url := settings.server.url) is None:
                 report("starting the server")
                 server = await EmbeddedServer.start(
                     folder / LOG, settings.log, binary=settings.server.binary, port=settings.server.port
                 )
                 stack.push_async_callback(server.stop)
+                keeping = asyncio.create_task(server.keep(settings.launch.failed_starts, report))
+                stack.push_async_callback(_end, keeping)
                 url = server.url
             bus = await _connect(url, settings.log)
             stack.push_async_callback(bus.close)
             await bus.ensure_log()
             deployment = cls(bus, url, config, descriptions)
+            deployment._keeping = keeping
             await deployment._record()
-            supervisor = Supervisor(settings.launch, folder / WORKER_LOGS, config.redactor, report)
+            serves = server.serving.wait if server is not None else None
+            supervisor = Supervisor(settings.launch, folder / WORKER_LOGS, config.redactor, report, serves)
             stack.push_async_callback(supervisor.stop)
             commands = list(worker_commands(checked, url))
             report(f"starting {len(commands)} workers")
-            await supervisor.start(commands)
+            await deployment.while_alive(supervisor.start(commands))
             deployment._supervisor = supervisor
             facts = {"url": config.redactor.text(url), "namespace": settings.log.namespace, "pid": os.getpid()}
             files.live({**facts, "workers": supervisor.pids})
@@ -142,14 +149,22 @@ class Deployment:
         return {name for name in needed if len(served.get(name, ())) < pool_slots(self.descriptions[name])}
 
     async def while_alive(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs `work`, and gives it up with `WorkerDied` when a worker of this deployment cannot be kept alive."""
+        """Runs `work`, and gives it up when a part of this deployment cannot be kept alive.
+
+        Raises `WorkerDied`, or `ServerNotStarted` for the server of the log.
+        """
         working = asyncio.create_task(work)
-        watching = asyncio.create_task(self._supervisor.watch()) if self._supervisor else None
-        tasks = {task for task in (working, watching) if task is not None}
+        watching: list[asyncio.Future[None]] = []
+        if self._keeping is not None:
+            watching.append(asyncio.shield(self._keeping))
+        if self._supervisor is not None:
+            watching.append(asyncio.create_task(self._supervisor.watch()))
+        tasks: set[asyncio.Future[Any]] = {working, *watching}
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done() and watching is not None:
-                watching.result()
+            for watch in watching:
+                if watch.done() and not working.done():
+                    watch.result()
             return working.result()
         finally:
             for task in tasks:
@@ -224,6 +239,14 @@ async def resolved_deployment(bus: Bus) -> ResolvedDeployment | None:
     if found is None:
         return None
     return msgspec.json.decode(await bus.fetch_data(found.event), type=ResolvedDeployment)
+
+
+async def _end(task: asyncio.Task[NoReturn]) -> None:
+    """Cancels it. What it raised, whoever had to know was told."""
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()
 
 
 async def _connect(url: str, log: LogConfig) -> Bus:

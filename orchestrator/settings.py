@@ -36,7 +36,7 @@ class LaunchSettings(_Section):
     drain_s: Annotated[float, Field(ge=0)] = 20.0
     """Seconds that workers get to finish what they hold when the deployment stops."""
     failed_starts: Positive = 3
-    """A worker that ends this often in a row before it serves stops the deployment."""
+    """A worker, or a server of its own, that ends this often in a row before it serves stops the deployment."""
 
 
 class Settings(_Section):

@@ -11,7 +11,7 @@ import os
 import random
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -44,8 +44,17 @@ class WorkerCommand(NamedTuple):
 class Supervisor:
     """The local workers of one deployment."""
 
-    def __init__(self, settings: LaunchSettings, logs: Path, redactor: Redactor, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        settings: LaunchSettings,
+        logs: Path,
+        redactor: Redactor,
+        report: Callable[[str], None],
+        until_log_serves: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        """`until_log_serves` is awaited before each start of a worker, which could do nothing without the log."""
         self._settings, self._logs, self._redactor, self._report = settings, logs, redactor, report
+        self._until_log_serves = until_log_serves
         self._workers: list[_Worker] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -58,7 +67,12 @@ class Supervisor:
     async def start(self, commands: Sequence[WorkerCommand]) -> None:
         """Starts all workers at once and returns when each of them serves; raises `WorkerDied`."""
         self._logs.mkdir(parents=True, exist_ok=True)
-        self._workers = [_Worker(c, self._settings, self._logs, self._redactor, self._report) for c in commands]
+        self._workers = [
+            _Worker(
+                c, self._settings, self._logs, self._redactor, self._report, until_log_serves=self._until_log_serves
+            )
+            for c in commands
+        ]
         for worker in self._workers:
             task = asyncio.create_task(worker.keep(), name=worker.name)
             task.add_done_callback(self._ended)
@@ -113,9 +127,12 @@ class _Worker:
         logs: Path,
         redactor: Redactor,
         report: Callable[[str], None],
+        *,
+        until_log_serves: Callable[[], Awaitable[object]] | None,
     ) -> None:
         self.name = command.name
         self.ready = asyncio.Event()
+        self._until_log_serves = until_log_serves
         self._command, self._settings, self._redactor, self._report = command, settings, redactor, report
         self._log = logs / f"{command.name}.log"
         self._process: asyncio.subprocess.Process | None = None
@@ -149,6 +166,7 @@ class _Worker:
         loop = asyncio.get_running_loop()
         failed_starts = restarts = 0
         while not self._stopping.is_set():
+            await self._log_or_stop()
             started = loop.time()
             code = await self._run_once()
             if self._stopping.is_set():
@@ -164,6 +182,17 @@ class _Worker:
             with suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._stopping.wait()
+
+    async def _log_or_stop(self) -> None:
+        """Returns when there is a log to work on, or nothing to work for."""
+        if self._until_log_serves is None:
+            return
+        waiting = [asyncio.ensure_future(self._until_log_serves()), asyncio.ensure_future(self._stopping.wait())]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
 
     async def _run_once(self) -> int:
         """One life of the process; returns its exit code."""

@@ -11,7 +11,7 @@ import sys
 import msgspec
 import structlog
 
-from bus import BusError
+from bus import BusError, Unreachable
 from components.errors import ComponentError
 from components.models.errors import ModelError
 from components.workers.frame import Frame
@@ -28,6 +28,9 @@ def main() -> int:
     frame = Frame(spec)
     try:
         return _run(frame)
+    except Unreachable as error:  # the server may be back at the next try
+        structlog.get_logger().error("worker.log_away", message=str(error))
+        return 1
     except (BusError, ComponentError, ModelError) as error:  # no use in starting it again as it is
         structlog.get_logger().error("worker.refused", message=str(error))
         return 2

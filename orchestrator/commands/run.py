@@ -12,13 +12,14 @@ from typing import Annotated
 
 import typer
 
+from bus import BusError
 from bus.run_folder import MATERIALIZED, RESULTS
 from orchestrator.changes import replace_config
 from orchestrator.collect import collect, rollout_id_of
 from orchestrator.commands.common import OptionalConfigs, Steps, Url, console, resolve, run_async
 from orchestrator.config import Config
 from orchestrator.describing import check, roots
-from orchestrator.errors import UsageError
+from orchestrator.errors import LaunchError, UsageError
 from orchestrator.hints import typed
 from orchestrator.launch import Deployment, new_id
 from orchestrator.progress import CollectProgress
@@ -79,12 +80,12 @@ def run(
     try:
         run_async(_run(config, folder, run_id, url, resume=resume))
     except KeyboardInterrupt:
-        if (folder / MATERIALIZED).exists():
-            console.print(f"\nstopped; what is finished is in {folder}. To go on:", markup=False, soft_wrap=True)
-            console.print(f"  {_again(folder)}", markup=False, soft_wrap=True)
-        else:
+        if not _tell_how_to_go_on(folder):
             console.print("\nstopped before the first rollout was asked for")
         raise typer.Exit(130) from None
+    except (LaunchError, BusError):
+        _tell_how_to_go_on(folder)
+        raise
 
 
 async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, resume: bool) -> None:
@@ -174,6 +175,15 @@ async def _collect(
                 on_outcome=hear,
             )
         )
+
+
+def _tell_how_to_go_on(folder: Path) -> bool:
+    """Whether there is something to go on with."""
+    if not (folder / MATERIALIZED).exists():
+        return False
+    console.print(f"\nstopped; what is finished is in {folder}. To go on:", markup=False, soft_wrap=True)
+    console.print(f"  {_again(folder)}", markup=False, soft_wrap=True)
+    return True
 
 
 def _again(folder: Path) -> str:

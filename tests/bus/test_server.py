@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from bus import Bus, EmbeddedServer, LogConfig, Unreachable
 from bus.errors import LogMismatch, PortInUse, ServerNotStarted, ServerUnfit, StoreInUse
 from bus.server import find_binary
 from bus.topology import stream_info
-from tests.bus.events import request
+from tests.bus.events import request, until
 
 STARTS_A_SERVER = """
 import asyncio, sys
@@ -57,6 +58,47 @@ async def test_a_stopped_server_started_again_in_its_directory_has_its_log(new_d
         await server.stop()
         assert not alive(server.pid)
         assert server.log_file.read_text()
+
+
+async def test_a_server_that_is_kept_comes_back_on_its_port_with_its_log(new_directory: Callable[[], Path]) -> None:
+    """B10: and whoever is connected goes on; each end and each return is told."""
+    server = await EmbeddedServer.start(new_directory(), LogConfig())
+    told: list[str] = []
+    keeping = asyncio.create_task(server.keep(3, told.append))
+    try:
+        async with await Bus.connect(server.url, LogConfig(), name="test/server/w", writer="w1") as bus:
+            await bus.ensure_log()
+            for number in range(3):
+                pid, port = server.pid, server.port
+                os.kill(pid, signal.SIGKILL)
+                await bus.publish(request(bus, f"r{number}"))
+                await until(lambda: server.serving.is_set() and len(told) == 2 * number + 2)  # noqa: B023 - awaited here
+                assert server.pid != pid
+                assert server.port == port
+            assert [recorded.event.rolloutid async for recorded in bus.scan()] == ["r0", "r1", "r2"]
+        assert told[0].startswith("nats-server was killed by SIGKILL; starting it again in 0.")
+        assert told[1].startswith("nats-server is back after ")
+    finally:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        await server.stop()
+    assert not alive(server.pid)
+
+
+async def test_a_server_that_cannot_come_back_is_given_up_with_the_reason(new_directory: Callable[[], Path]) -> None:
+    server = await EmbeddedServer.start(new_directory(), LogConfig())
+    told: list[str] = []
+    keeping = asyncio.create_task(server.keep(2, told.append))
+    os.kill(server.pid, signal.SIGKILL)
+    await until(lambda: not alive(server.pid))
+    with (
+        socket.create_server(("127.0.0.1", server.port)),
+        pytest.raises(ServerNotStarted, match=f"did not come back, 2 times in a row: port {server.port} .* is in use"),
+    ):
+        await keeping
+    assert not server.serving.is_set()
+    assert len(told) == 2
+    await server.stop()
 
 
 async def test_it_listens_on_the_port_that_was_asked_for_and_on_loopback_only(

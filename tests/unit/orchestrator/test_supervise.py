@@ -103,6 +103,28 @@ async def test_a_worker_that_dies_later_is_started_again(tmp_path: Path) -> None
     assert "policy-0 was killed by SIGKILL; starting it again" in told[0]
 
 
+async def test_workers_are_started_only_while_the_log_serves(tmp_path: Path) -> None:
+    """B10: a worker that starts while the server is away could only fail; one that is to end does not wait for it."""
+    log_serves = asyncio.Event()
+    log_serves.set()
+    redactor = Redactor(values=[])
+    told: list[str] = []
+    workers = Supervisor(LaunchSettings(), tmp_path / "logs", redactor, told.append, log_serves.wait)
+    await workers.start([command(SERVE, "a-0"), command(SERVE, "b-0")])
+    log_serves.clear()
+    first = dict(workers.pids)
+    for pid in first.values():
+        os.kill(pid, signal.SIGKILL)
+    await until(lambda: workers.pids == {} and len(told) == 2)
+    log_serves.set()
+    await until(lambda: len(workers.pids) == 2)
+    log_serves.clear()
+    os.kill(workers.pids["a-0"], signal.SIGKILL)
+    await until(lambda: "a-0" not in workers.pids)
+    await workers.stop()
+    assert workers.pids == {}
+
+
 async def test_watch_tells_of_a_worker_that_does_not_come_back(tmp_path: Path) -> None:
     once = tmp_path / "once"
     script = (

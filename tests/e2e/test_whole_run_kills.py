@@ -1,0 +1,137 @@
+"""`jetgym run` as a user types it, while the server, everything, or the command itself is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bus.server import find_binary
+from tests.e2e.workers import PROJECT
+
+DEADLINE_S = 120.0
+PLAN = [["model"], ["adds", 20, 27], ["model"], ["tool", "add_slowly", {"count": 4, "seconds": 0.1}], ["model"]]
+TURNS = 3
+ROLLOUTS = 24
+
+
+class Run:
+    """One run, in a folder of its own."""
+
+    def __init__(self, folder: Path, *overrides: str) -> None:
+        self.folder, self.out, self._overrides = folder, folder / "out", overrides
+        self.notes = folder / "notes"
+        line = {"responses_create_params": {"input": "Go."}, "plan": PLAN, "expected": 51}
+        (folder / "tasks.jsonl").write_text(ROLLOUTS * (json.dumps(line) + "\n"))
+
+    def start(self, *flags: str) -> subprocess.Popen[str]:
+        """Begins it, or goes on with it."""
+        config = ["main.yaml", f"policy.models.noting.notes={self.notes}", *self._overrides]
+        tasks = ["--agent", "puppet", "--input", str(self.folder / "tasks.jsonl"), "--output", str(self.out)]
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "orchestrator", "run", *config, *tasks, *flags],
+            cwd=PROJECT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def finish(self, process: subprocess.Popen[str]) -> str:
+        """What it said, when it has ended well."""
+        said, _ = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode == 0, said
+        return said
+
+    def calls(self) -> list[str]:
+        """The model calls that were made."""
+        return self.notes.read_text().split() if self.notes.exists() else []
+
+    def server(self) -> int:
+        """The process ID of the server that is there now; 0 if none is."""
+        with suppress(OSError, ValueError):
+            return int((self.out / "log" / "nats-server.pid").read_text())
+        return 0
+
+    def results(self) -> dict[str, Any]:
+        """Each rollout's line, by its task, without what differs from run to run. Each has one line."""
+        found: dict[str, Any] = {}
+        for text in (self.out / "rollouts.jsonl").read_text().splitlines():
+            line = json.loads(text)
+            for name in ("rollout_id", "run_id", "timings"):
+                del line[name]
+            assert found.setdefault(line["task_index"], line) is line
+        assert (self.out / "failures.jsonl").read_text() == ""
+        return found
+
+    def verified(self) -> None:
+        """The recorded rollouts are what the agent's code does."""
+        command = [sys.executable, "-P", "-m", "replay", "verify", "--run", str(self.out)]
+        done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"{ROLLOUTS} same" in done.stdout
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the run comes to without any kill."""
+    run = Run(tmp_path_factory.mktemp("undisturbed"))
+    run.finish(run.start())
+    return run.results()
+
+
+def test_a_run_goes_on_whenever_its_server_is_killed(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    """B10, E7: while the workers start, and at four points of the run; no call is made twice."""
+    run = Run(tmp_path)
+    process = run.start()
+    until((run.out / "logs").exists)
+    killed = 0
+    for calls in (0, 1, 20, 40, 60):
+        until(lambda: run.server() not in (0, killed) and len(run.calls()) >= calls)  # noqa: B023 - at once
+        killed = run.server()
+        os.kill(killed, signal.SIGKILL)
+    said = run.finish(process)
+    assert said.count("nats-server was killed by SIGKILL; starting it again in") == 5
+    assert "nats-server is back after" in said
+    assert run.results() == undisturbed
+    assert len(undisturbed) == ROLLOUTS
+    assert set(Counter(run.calls()).values()) == {1}
+    assert len(run.calls()) == TURNS * ROLLOUTS
+    run.verified()
+
+
+def test_a_run_whose_server_does_not_come_back_says_so_and_can_go_on(
+    tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    """It is given up after so many starts in a row that failed; what was done is not done again."""
+    binary = tmp_path / "nats-server"
+    binary.write_text(f'#!/bin/sh\nexec {find_binary(None)} "$@"\n')
+    binary.chmod(0o755)
+    run = Run(tmp_path, f"++server.binary={binary}", "++launch.failed_starts=2", "++launch.drain_s=1")
+    process = run.start()
+    until(lambda: len(run.calls()) >= 20)
+    binary.write_text("#!/bin/sh\nexit 3\n")
+    os.kill(run.server(), signal.SIGKILL)
+    said, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2, said
+    assert "error: the server of the log did not come back, 2 times in a row: nats-server ended at once" in said
+    assert f"stopped; what is finished is in {run.out}. To go on:\n" in said
+    again = Run(tmp_path)
+    again.finish(again.start("--resume"))
+    assert again.results() == undisturbed
+    again.verified()
