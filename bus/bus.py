@@ -5,7 +5,7 @@ promises, the module it calls says how that is kept.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final, Self
 
@@ -325,7 +325,7 @@ class Bus:
 
     async def scan(
         self, *filters: str, partition: int = 0, start: int = 1, follow: bool = False
-    ) -> AsyncIterator[Recorded]:
+    ) -> AsyncGenerator[Recorded, None]:
         """The events of one partition that match a filter (all, if none is given), in the log's order.
 
         From sequence `start` to the present end, or for ever with `follow`.

@@ -40,6 +40,15 @@ async def last(connection: Connection, stream: str, subject: str) -> Stored | No
     return found[0] if found else None
 
 
+async def first_from(connection: Connection, stream: str, subject: str, start: int) -> Stored | None:
+    """The oldest message on `subject`, which may hold wildcards, from sequence `start` on; None if there is none.
+
+    The server looks through what lies between: for an operator's questions, not for work.
+    """
+    found, _ = await _ask(connection, stream, {"seq": start, "next_by_subj": subject})
+    return found[0] if found else None
+
+
 async def last_of_each(connection: Connection, stream: str, filters: Sequence[str]) -> list[Stored]:
     """The newest message of each subject that a filter matches, by sequence; raises `TooManySubjects`."""
     question: dict[str, object] = {"multi_last": list(filters), "max_bytes": _PAGE_BYTES}

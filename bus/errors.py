@@ -6,6 +6,7 @@ BusError
 ├── ServerNotStarted     the embedded server did not come up (binary, directory, or what its log says)
 │   └── PortInUse        something else listens on the port that was asked for
 ├── StoreInUse           another process has this store directory open
+├── NoLog                there is no log where one is looked for, or it is not said which
 ├── LogMismatch          the streams that exist were made with another, incompatible configuration
 ├── ApiRefused           JetStream refused a request, with its own code
 ├── PublishRefused       the server will never store this event
@@ -26,6 +27,7 @@ __all__ = [
     "Conflict",
     "EventIdReused",
     "LogMismatch",
+    "NoLog",
     "PayloadTooLarge",
     "PortInUse",
     "PublishRefused",
@@ -62,6 +64,10 @@ class PortInUse(ServerNotStarted):
 
 class StoreInUse(BusError):
     """Another process has the store directory open; two servers on one store would destroy it."""
+
+
+class NoLog(BusError):
+    """No log is where one is looked for, or several are; the message says where the log may be."""
 
 
 class LogMismatch(BusError):

@@ -37,12 +37,21 @@ class OrderedReader:
     """One stream, some filters, from one sequence on."""
 
     def __init__(
-        self, connection: Connection, stream: str, filters: Sequence[str], on_message: OnMessage, *, start: int = 1
+        self,
+        connection: Connection,
+        stream: str,
+        filters: Sequence[str],
+        on_message: OnMessage,
+        *,
+        start: int = 1,
+        sizes: bool = False,
     ) -> None:
+        """With `sizes` each message comes with the number of its payload's bytes, in decimal, instead of these."""
         self._connection = connection
         self._stream = stream
         self.filters = list(filters)
         self._on_message = on_message
+        self._sizes = sizes
         self.next = start
         """Sequence from which on messages have yet to be handed over."""
         self._loop = asyncio.get_running_loop()
@@ -153,6 +162,7 @@ class OrderedReader:
                 "deliver_policy": "by_start_sequence",
                 "opt_start_seq": self.next,
                 "filter_subjects": self.filters,
+                "headers_only": self._sizes,
                 "ack_policy": "none",
                 "replay_policy": "instant",
                 "max_deliver": 1,
@@ -193,6 +203,8 @@ class OrderedReader:
         seq = int(tokens[at])
         if seq >= self.next:
             self.next = seq + 1
+            if self._sizes:
+                data = field_of(headers, b"Nats-Msg-Size")
             self._on_message(seq, subject, data, int(tokens[at + 3]))
 
     def _on_status(self, status: int, reply: bytes, headers: bytes) -> None:

@@ -7,7 +7,7 @@ durable.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 from bus.connection import Connection
@@ -29,14 +29,17 @@ async def all_of(connection: Connection, stream: str, filters: Sequence[str]) ->
 
 
 async def read(
-    connection: Connection, stream: str, filters: Sequence[str], *, start: int, follow: bool
-) -> AsyncIterator[Stored]:
-    """Messages of one stream from sequence `start` on: to the present end, or for ever with `follow`."""
+    connection: Connection, stream: str, filters: Sequence[str], *, start: int, follow: bool, sizes: bool = False
+) -> AsyncGenerator[Stored, None]:
+    """Messages of one stream from sequence `start` on: to the present end, or for ever with `follow`.
+
+    With `sizes` the data of each is only the number of its bytes, in decimal: the server sends no payloads.
+    """
     end = (await stream_info(connection, stream)).state.last_seq
     if not follow and end < start:
         return
     arrived = _Arrived()
-    reader = arrived.reader = OrderedReader(connection, stream, filters, arrived.add, start=start)
+    reader = arrived.reader = OrderedReader(connection, stream, filters, arrived.add, start=start, sizes=sizes)
     connection.on_lost_for_good.append(arrived.lose)
     try:
         await reader.start()

@@ -10,6 +10,7 @@ process (`contracts.ids`); here and in `check_subject` only what would make one 
     <ns>.<p>.rollout.adopted.<run>.<rollout>.<epoch>
     <ns>.<p>.rollout.revised.<run>.<rollout>.<n>
     <ns>.<p>.dead.<kind>.<instance>.<rollout or _>.<id>           a dead letter
+    <ns>.<p>.dead.<kind>.<instance>.<rollout or _>.<id>.settled   what an operator decided about it
     <ns>.0.policy.<model instance>.<version>
     <ns>.0.deployment.<what>.<id>
     <ns>.blob.<sha256>.<chunks>.<chunk>                           data that is too large for an event
@@ -95,6 +96,10 @@ class Subjects:
         """A dead letter."""
         return _of(7, f"{self.namespace}.{partition}.dead.{kind}.{instance}.{rollout}.{number}")
 
+    def settled(self, letter: str) -> str:
+        """The decision about the dead letter with this subject."""
+        return _of(8, f"{letter}.settled")
+
     def policy(self, instance: str, version: int) -> str:
         """A policy version of a model instance."""
         return _of(5, f"{self.namespace}.0.policy.{instance}.{version}")
@@ -121,6 +126,14 @@ class Subjects:
         """All terminal events of one run, or of all runs with `*`."""
         return f"{self.namespace}.{partition}.rollout.ended.{run}.>"
 
+    def dead_letters(self, partition: int) -> str:
+        """All dead letters."""
+        return f"{self.namespace}.{partition}.dead.*.*.*.*"
+
+    def settlements(self, partition: int) -> str:
+        """All decisions about dead letters."""
+        return f"{self.dead_letters(partition)}.settled"
+
     def adopted_of(self, partition: int) -> str:
         """All adoptions."""
         return f"{self.namespace}.{partition}.rollout.adopted.>"
@@ -138,6 +151,7 @@ class Subjects:
             f"{start}.rollout.*.*.{rollout}",
             f"{start}.rollout.*.*.{rollout}.*",
             f"{start}.dead.*.*.{rollout}.*",
+            f"{start}.dead.*.*.{rollout}.*.settled",
         ]
 
 

@@ -22,7 +22,7 @@ ENVELOPE_BYTES: Final = 16 * 1024
 _NS: Final = 1_000_000_000
 _SHORTEST_AGE_S: Final = 3600.0
 _NOT_FOUND: Final = 10059
-_PARTITIONS: Final = "jetgym_partitions"
+PARTITIONS: Final = "jetgym_partitions"
 
 _log = structlog.get_logger("bus.topology")
 
@@ -120,7 +120,7 @@ def _stream(config: LogConfig, name: str, subject: str) -> dict[str, Any]:
         "max_msgs": -1,
         "max_msg_size": -1,
         "max_consumers": -1,
-        "metadata": {_PARTITIONS: str(config.partitions)},
+        "metadata": {PARTITIONS: str(config.partitions)},
     }
 
 
@@ -136,10 +136,10 @@ async def _ensure(connection: Connection, wanted: dict[str, Any], *, adjust: boo
         if error.err_code != _NOT_FOUND:
             raise
         found = (await connection.api(f"STREAM.CREATE.{name}", wanted, StreamInfo)).config
-    partitions = (found.get("metadata") or {}).get(_PARTITIONS)
+    partitions = (found.get("metadata") or {}).get(PARTITIONS)
     differing = {key: (found.get(key), wanted[key]) for key in _FIXED if found.get(key) != wanted[key]}
-    if partitions != wanted["metadata"][_PARTITIONS]:
-        differing["partitions"] = (partitions, wanted["metadata"][_PARTITIONS])
+    if partitions != wanted["metadata"][PARTITIONS]:
+        differing["partitions"] = (partitions, wanted["metadata"][PARTITIONS])
     if differing:
         told = "; ".join(f"{key} is {there!r}, asked for {asked!r}" for key, (there, asked) in differing.items())
         raise LogMismatch(

@@ -21,6 +21,7 @@ COMMANDS: Final = (
     "up",
     "worker",
     "status",
+    "audit",
     "rebuild",
     "validate",
     "datasets",

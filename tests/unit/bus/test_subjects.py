@@ -99,7 +99,8 @@ def test_the_filters_of_a_history_do_not_overlap() -> None:
         SUBJECTS.reply("reply", "r1", "r1"),
         SUBJECTS.ended("r1", "r1"),
         SUBJECTS.adopted("r1", "r1", 1),
-        SUBJECTS.dead(SUBJECTS.partition("r1"), "models", "r1", "r1", "9"),
+        letter := SUBJECTS.dead(SUBJECTS.partition("r1"), "models", "r1", "r1", "9"),
+        SUBJECTS.settled(letter),
     ]
     for subject in made:
         tokens = subject.split(".")

@@ -73,6 +73,9 @@ def jetgym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (["validate", "main.yaml", "solver.agents.simple_agent.model=quiz"], "is of kind resources, models is wanted"),
         (["datasets", "check", "nope.jsonl"], "nope.jsonl cannot be read: No such file or directory"),
         (["rebuild", "nope"], "nope has no log/"),
+        (["audit", "nope"], "there is no directory nope, nor results/nope: name a run, or its log with --url"),
+        (["audit", "--run", "r"], "name the directory of a run, or the server that has its log with --url"),
+        (["audit", "."], ". has no log/: name the server that has its log with --url"),
         (["new", "agent", "Two Words"], "cannot be a component's name"),
         (["new", "resources", "mcqa"], "exists already"),
     ],
@@ -133,7 +136,7 @@ def test_datasets_check_says_what_the_tasks_hold(jetgym: Run) -> None:
     assert "  expected_answer" in output
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["up"], ["new"], ["datasets"], ["worker"]])
+@pytest.mark.parametrize("command", [[], ["run"], ["up"], ["new"], ["datasets"], ["worker"], ["audit"]])
 def test_without_arguments_a_command_shows_its_help(jetgym: Run, command: list[str]) -> None:
     assert "Usage: jetgym" in jetgym(*command)[1]
 
@@ -141,7 +144,7 @@ def test_without_arguments_a_command_shows_its_help(jetgym: Run, command: list[s
 def test_the_help_names_every_command(jetgym: Run) -> None:
     code, output, _ = jetgym("--help")
     assert code == 0
-    for name in ("run", "up", "worker", "status", "rebuild", "validate", "datasets", "new", "doctor"):
+    for name in ("run", "up", "worker", "status", "audit", "rebuild", "validate", "datasets", "new", "doctor"):
         assert f" {name} " in output
 
 

@@ -1,0 +1,89 @@
+"""What do the commands on a log share?
+
+How the log is named on the command line, the way from there to an open bus, and which run in it is meant. Called by
+`audit`, `dead`, `log`, `rebuild` and `status`.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bus import Bus
+from bus.opening import log_of, open_log
+from bus.run_folder import MATERIALIZED, RESULTS, run_id
+from orchestrator.commands.failures import errors
+from orchestrator.errors import UsageError, nearest
+
+Where = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[RUN]",
+        help="Directory of a run, or of `jetgym up`; or a run's ID, where its directory is in results/.",
+        show_default=False,
+    ),
+]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="nats://HOST:PORT", help="Server that has the log.", show_default=False),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", help="Namespace of the deployment, where the server has several.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON and nothing else.")]
+
+
+def folder_of(where: Path | None) -> Path | None:
+    """The directory that is meant; raises `UsageError` where there is none."""
+    if where is None or where.is_dir():
+        return where
+    if (RESULTS / where).is_dir():
+        return RESULTS / where
+    raise UsageError(f"there is no directory {where}, nor {RESULTS / where}: name a run, or its log with --url")
+
+
+def place_of(folder: Path | None, url: str | None) -> str | Path:
+    """Where the log is; raises `UsageError` where it is not said, `NoLog` where it is not there."""
+    if url is not None:
+        return url
+    if folder is None:
+        raise UsageError("name the directory of a run, or the server that has its log with --url")
+    return log_of(folder)
+
+
+@asynccontextmanager
+async def opened(folder: Path | None, url: str | None, namespace: str | None) -> AsyncIterator[Bus]:
+    """The log of a directory, or at a URL; raises as `place_of` and `open_log`."""
+    async with open_log(place_of(folder, url), namespace, name="orchestrator") as bus:
+        yield bus
+
+
+async def one_run(bus: Bus, asked: str | None, folder: Path | None) -> str:
+    """The run that is meant: the one asked for, that of the directory, or the only one; raises `UsageError`."""
+    if asked is not None:
+        return asked
+    if folder is not None and (folder / MATERIALIZED).exists():
+        return run_id(folder)
+    runs = await runs_of(bus)
+    if len(runs) != 1:
+        told = f"name one with --run: {', '.join(runs)}" if runs else "nothing ran on it"
+        raise UsageError(f"the log holds {len(runs)} runs, {told}")
+    return runs[0]
+
+
+async def runs_of(bus: Bus) -> list[str]:
+    """The runs that began on this log, in their order."""
+    return [recorded.subject.rpartition(".")[2] async for recorded in bus.scan(bus.subjects.deployment("run", "*"))]
+
+
+async def unknown_run(bus: Bus, run: str) -> UsageError:
+    """The error for a run of which the log has nothing."""
+    return UsageError(f"the log has no run {run!r}; {nearest(run, await runs_of(bus))}")
+
+
+def working(text: str) -> AbstractContextManager[object]:
+    """Tells what is going on, to a person only."""
+    return errors.status(text) if errors.is_terminal else nullcontext()

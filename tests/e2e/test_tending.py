@@ -1,0 +1,81 @@
+"""The commands that look after a log, on real runs: while a run goes on, after its end, and at a URL."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bus.run_folder import run_id
+from tests.e2e.test_command_line import CONFIG, DEADLINE_S, SLOW_MODEL, jetgym, lines, start, until
+
+RUN = ["run", "main.yaml", "--input", "tasks.jsonl"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A user's directory with a model that takes its time, a config and six tasks."""
+    model = tmp_path / "components" / "models" / "slow"
+    model.mkdir(parents=True)
+    (model / "app.py").write_text(SLOW_MODEL)
+    (tmp_path / "main.yaml").write_text(CONFIG)
+    task = {
+        "responses_create_params": {"input": "Which letter?"},
+        "options": [{"A": "this"}, {"B": "that"}],
+        "expected_answer": "A",
+        "grading_mode": "strict_single_letter_boxed",
+    }
+    (tmp_path / "tasks.jsonl").write_text(6 * (json.dumps(task) + "\n"))
+    return tmp_path
+
+
+def said(folder: Path, *arguments: str, code: int = 0) -> Any:
+    """What a command prints with --json."""
+    (line,) = jetgym(folder, *arguments, "--json", code=code).splitlines()
+    return json.loads(line)
+
+
+def test_a_run_is_audited_while_it_goes_on_when_it_was_stopped_and_when_it_is_over(project: Path) -> None:
+    process = start(project, *RUN, "--output", "out", "policy.models.slow.seconds=1.0", "--concurrency", "2")
+    until(lambda: len(lines(project / "out" / "rollouts.jsonl")) >= 1)
+    live = said(project, "audit", "out")
+    assert live["balanced"]
+    assert live["in_flight"] >= 1
+    assert live["requested"] == live["completed"] + live["in_flight"]
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=DEADLINE_S)
+    stopped = said(project, "audit", "out")
+    assert stopped["balanced"]
+    assert stopped["requested"] + stopped["not_yet_asked"] == stopped["planned"] == 6
+    assert stopped["in_flight"] >= 1
+    jetgym(project, *RUN, "--output", "out", "--resume")
+    over = said(project, "audit", "out")
+    assert {name: over[name] for name in ("requested", "completed", "failed", "cancelled", "in_flight")} == {
+        "requested": 6,
+        "completed": 6,
+        "failed": 0,
+        "cancelled": 0,
+        "in_flight": 0,
+    }
+    assert over["run_id"] == run_id(project / "out")
+    shown = jetgym(project, "audit", "out")
+    assert "balanced" in shown
+    assert "12 calls, 0 of them without a reply" in shown
+    assert "the log has no run 'nope'" in jetgym(project, "audit", "out", "--run", "nope", code=2)
+
+
+def test_a_log_at_a_url_holds_several_runs_and_one_is_named(project: Path) -> None:
+    up = start(project, "up", "main.yaml", "--output", "live")
+    assert up.stdout is not None
+    url = next(line for line in up.stdout if line.startswith("ready at ")).split()[2].rstrip(";")
+    for output in ("one", "two"):
+        jetgym(project, "run", "--url", url, "--input", "tasks.jsonl", "--output", output)
+    for where in (["live"], ["--url", url]):
+        assert "the log holds 2 runs, name one with --run: " in jetgym(project, "audit", *where, code=2)
+    for named in (["one", "--url", url], ["live", "--run", run_id(project / "one")]):
+        found = said(project, "audit", *named)
+        assert (found["run_id"], found["completed"]) == (run_id(project / "one"), 6)
+    assert "one has no log/" in jetgym(project, "audit", "one", code=2)
+    up.send_signal(signal.SIGINT)
+    up.communicate(timeout=DEADLINE_S)
