@@ -20,8 +20,8 @@ ROLLOUTS = {1: 20_000, 3: 6_000}
 """Rollouts a round, by turns: some seconds each."""
 
 
-def ours(turns: int, rollouts: int) -> float:
-    """Rollouts/s of `jetgym run`, from the first request to the last terminal event."""
+def ours(turns: int, rollouts: int, *overrides: str) -> float:
+    """Rollouts/s of `jetgym run` with these overrides, from the first request to the last terminal event."""
     with tempfile.TemporaryDirectory() as folder:
         tasks, output = Path(folder) / "tasks.jsonl", Path(folder) / "run"
         line = json.dumps(
@@ -48,6 +48,7 @@ def ours(turns: int, rollouts: int) -> float:
                 "orchestrator",
                 "run",
                 str(ROOT / "configs" / f"throughput_{turns}.yaml"),
+                *overrides,
                 "--input",
                 str(tasks),
                 "--output",

@@ -266,7 +266,7 @@ def _check_free(port: int) -> None:
 
 
 def _write_configuration(directory: Path, config: LogConfig, port: int | None) -> str:
-    sync = "" if config.sync_interval == "default" else f"  sync_interval: {config.sync_interval}\n"
+    sync = "  sync_interval: always\n" if config.durability == "always" else ""
     payload = max(_MEBIBYTE, config.inline_limit + ENVELOPE_BYTES)
     where = {name: json.dumps(str(directory / name)) for name in ("nats-server.log", "nats-server.pid", "store")}
     for stale in directory.glob("*.ports"):

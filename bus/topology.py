@@ -5,7 +5,8 @@ or shrinks anything. A log that was made with other partitions is refused, becau
 wrong one.
 """
 
-from typing import Any, Final, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Self
 
 import msgspec
 import structlog
@@ -19,10 +20,16 @@ from contracts.ids import check_name
 ENVELOPE_BYTES: Final = 16 * 1024
 """Room that the envelope of an event may take beside its data."""
 
+Durability = Literal["fast", "always", "replicated"]
+"""What an event that is in the log survives, beside the crash of any process, which all of them survive."""
+
+_REPLICAS: Final = 3
 _NS: Final = 1_000_000_000
 _SHORTEST_AGE_S: Final = 3600.0
 _NOT_FOUND: Final = 10059
 PARTITIONS: Final = "jetgym_partitions"
+_NO_PEERS: Final = (10005, 10074)
+"""Too few servers for the replicas; a server that is in no cluster."""
 
 _log = structlog.get_logger("bus.topology")
 
@@ -36,16 +43,18 @@ class LogConfig(BaseModel):
     """First token of all subjects, and the name of the deployment on its NATS."""
     partitions: int = Field(default=1, ge=1, le=1024)
     """Streams that the rollouts are spread over. Cannot change once the log exists."""
-    replicas: Literal[1, 3, 5] = 1
-    """Servers of a NATS cluster that hold each event; 1 for a single server."""
+    durability: Durability = "fast"
+    """What a stored event survives, beside the crash of any process.
+
+    `fast`: one copy, which the server syncs to disk every two minutes: a power cut may take so much. `always`: one
+    copy, synced before it is acknowledged: nothing is lost while the disk lives. `replicated`: three copies on three
+    servers of a cluster, acknowledged when two have it: nothing is lost while two servers live.
+    """
     max_bytes: int = Field(default=-1, ge=-1)
     """Largest size of one partition in bytes; a full log makes publishers wait. -1: as the server's own limit."""
     max_age_s: float = Field(default=0.0)
     """Seconds after which events are forgotten, 0 for never, else at least an hour. It must be longer than any rollout
     takes: the events of an open one may not go."""
-    sync_interval: str = Field(default="default", pattern=r"^(default|always|[1-9][0-9]*(ms|s|m))$")
-    """How often the embedded server syncs to disk. `default` (2 minutes) may lose that much in a power cut and nothing
-    in a crash of the process; `always` loses nothing and was measured at 960 against 4,700 one-turn rollouts/s."""
     compression: bool = False
     """S2 compression of the log on disk."""
     inline_limit: int = Field(default=65_536, ge=1024)
@@ -57,6 +66,16 @@ class LogConfig(BaseModel):
     max_deliver: int = Field(default=20, ge=1)
     """Deliveries of one event before it becomes a dead letter. Every worker that stops while it holds the event counts,
     also one that stops politely: a run that is resumed adds one."""
+
+    @classmethod
+    def of_record(cls, recorded: Mapping[str, Any]) -> Self:
+        """The configuration that a deployment or a run recorded, without what only another version of JetGym knows."""
+        return cls.model_validate({key: value for key, value in recorded.items() if key in cls.model_fields})
+
+    @property
+    def replicas(self) -> int:
+        """Servers that hold each event."""
+        return _REPLICAS if self.durability == "replicated" else 1
 
     @field_validator("namespace")
     @classmethod
@@ -135,7 +154,7 @@ async def _ensure(connection: Connection, wanted: dict[str, Any], *, adjust: boo
     except ApiRefused as error:
         if error.err_code != _NOT_FOUND:
             raise
-        found = (await connection.api(f"STREAM.CREATE.{name}", wanted, StreamInfo)).config
+        found = (await _change(connection, "CREATE", wanted)).config
     partitions = (found.get("metadata") or {}).get(PARTITIONS)
     differing = {key: (found.get(key), wanted[key]) for key in _FIXED if found.get(key) != wanted[key]}
     if partitions != wanted["metadata"][PARTITIONS]:
@@ -148,6 +167,18 @@ async def _ensure(connection: Connection, wanted: dict[str, Any], *, adjust: boo
         )
     changed = {key: (found.get(key), wanted[key]) for key in _ADJUSTABLE if found.get(key) != wanted[key]}
     if changed and adjust:
-        await connection.api(f"STREAM.UPDATE.{name}", {**found, **{key: wanted[key] for key in changed}}, StreamInfo)
+        await _change(connection, "UPDATE", {**found, **{key: wanted[key] for key in changed}})
     elif changed:
         _log.warning("log_settings_differ", stream=name, kept={key: there for key, (there, _) in changed.items()})
+
+
+async def _change(connection: Connection, verb: str, stream: dict[str, Any]) -> StreamInfo:
+    try:
+        return await connection.api(f"STREAM.{verb}.{stream['name']}", stream, StreamInfo)
+    except ApiRefused as error:
+        if error.err_code not in _NO_PEERS:
+            raise
+        raise ServerUnfit(
+            f"durability 'replicated' needs a cluster of {stream['num_replicas']} nats-servers that are all up, and "
+            f"{connection.url} is none: {error}"
+        ) from None

@@ -70,6 +70,7 @@ class Deployment:
         """
         config, descriptions = checked.config, checked.descriptions
         settings, folder = config.settings, files.folder
+        _check_durability(settings.log, settings.server.url)
         async with AsyncExitStack() as stack:
             server = keeping = None
             if (url := settings.server.url) is None:
@@ -119,7 +120,7 @@ class Deployment:
                         f"what is deployed, or deploy this one with `jetgym up`"
                     )
                 descriptions = descriptions or resolved.descriptions
-                if (log := LogConfig.model_validate(resolved.log)) != bus.config:
+                if (log := LogConfig.of_record(resolved.log)) != bus.config:
                     bus = await stack.enter_async_context(await _connect(url, log))
             if descriptions is None:
                 raise UsageError(f"nothing is deployed at {where}: start it with `jetgym up CONFIG… --url …`")
@@ -239,6 +240,21 @@ async def resolved_deployment(bus: Bus) -> ResolvedDeployment | None:
     if found is None:
         return None
     return msgspec.json.decode(await bus.fetch_data(found.event), type=ResolvedDeployment)
+
+
+def _check_durability(log: LogConfig, url: str | None) -> None:
+    """Raises `UsageError` for what this server cannot give."""
+    if log.durability == "replicated" and url is None:
+        raise UsageError(
+            "log.durability=replicated needs a cluster of three nats-servers: name all of them in server.url "
+            "(nats://A:4222,nats://B:4222,nats://C:4222)"
+        )
+    if log.durability == "always" and url is not None:
+        raise UsageError(
+            "log.durability=always says how the server that a deployment starts itself writes; the one in server.url "
+            "does what its own config says: write `sync_interval: always` into its jetstream block, and leave "
+            "log.durability out"
+        )
 
 
 async def _end(task: asyncio.Task[NoReturn]) -> None:

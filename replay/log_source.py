@@ -58,6 +58,6 @@ async def open_log(url: str, log: LogConfig, name: str) -> AsyncIterator[LogSour
         found = await bus.last(bus.subjects.deployment("resolved", "*"))
         resolved = _RESOLVED.decode(await bus.fetch_data(found.event)) if found is not None else None
     if resolved is not None:
-        log = LogConfig.model_validate(resolved.log)
+        log = LogConfig.of_record(resolved.log)
     async with await Bus.connect(url, log, name=_READER, writer=_READER) as bus:
         yield LogSource(bus, name)

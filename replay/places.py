@@ -98,6 +98,6 @@ def log_of(run: Place) -> LogConfig:
     path = run.path / CONFIG
     config = read_config(path) if path.is_file() else {}
     try:
-        return LogConfig.model_validate(config.get("log") or {})
+        return LogConfig.of_record(config.get("log") or {})
     except ValidationError as error:
         raise NoSource(f"{path}: its `log` section is wrong: {error}") from error

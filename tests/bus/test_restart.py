@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bus import BusError, EmbeddedServer, LogConfig
+from bus.topology import Durability
 from contracts.events import Recorded
 from tests.bus.conftest import Open
 from tests.bus.events import models, reply, request, take, until
@@ -23,12 +24,12 @@ async def kill(server: EmbeddedServer) -> None:
     await server.stop()
 
 
-@pytest.mark.parametrize(("sync_interval", "count"), [("default", 1500), ("always", 500)])
+@pytest.mark.parametrize(("durability", "count"), [("fast", 1500), ("always", 500)])
 async def test_a_killed_server_stores_each_event_once_or_its_publish_is_reported(
-    sync_interval: str, count: int, new_directory: Callable[[], Path], open_bus: Open
+    durability: Durability, count: int, new_directory: Callable[[], Path], open_bus: Open
 ) -> None:
     """B10: and no acked event is missing. (What a power cut takes, a process cannot test.)"""
-    directory, settings = new_directory(), LogConfig(sync_interval=sync_interval)
+    directory, settings = new_directory(), LogConfig(durability=durability)
     server = await EmbeddedServer.start(directory, settings)
     try:
         bus = await open_bus(server.url)

@@ -157,7 +157,7 @@ async def test_the_server_ends_with_its_parent_and_gives_the_store_back(new_dire
 
 async def test_the_configuration_reaches_the_server(new_directory: Callable[[], Path]) -> None:
     directory = new_directory()
-    settings = LogConfig(sync_interval="always", inline_limit=2_000_000)
+    settings = LogConfig(durability="always", inline_limit=2_000_000)
     server = await EmbeddedServer.start(directory, settings)
     try:
         assert "sync_interval: always" in (directory / "nats-server.conf").read_text()

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from bus import Bus, LogConfig
 from bus.server import find_binary
+from tests.cluster import running_cluster
 from tests.e2e.workers import PROJECT
 
 DEADLINE_S = 120.0
@@ -34,16 +36,13 @@ class Run:
 
     def start(self, *flags: str) -> subprocess.Popen[str]:
         """Begins it, or goes on with it."""
-        config = ["main.yaml", f"policy.models.noting.notes={self.notes}", *self._overrides]
         tasks = ["--agent", "puppet", "--input", str(self.folder / "tasks.jsonl"), "--output", str(self.out)]
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "orchestrator", "run", *config, *tasks, *flags],
-            cwd=PROJECT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        return jetgym("run", *self.config, *tasks, *flags)
+
+    @property
+    def config(self) -> list[str]:
+        """What `run` or `up` is told."""
+        return ["main.yaml", f"policy.models.noting.notes={self.notes}", *self._overrides]
 
     def finish(self, process: subprocess.Popen[str]) -> str:
         """What it said, when it has ended well."""
@@ -72,12 +71,23 @@ class Run:
         assert (self.out / "failures.jsonl").read_text() == ""
         return found
 
-    def verified(self) -> None:
+    def verified(self, *where: str) -> None:
         """The recorded rollouts are what the agent's code does."""
-        command = [sys.executable, "-P", "-m", "replay", "verify", "--run", str(self.out)]
+        command = [sys.executable, "-P", "-m", "replay", "verify", *(where or ["--run", str(self.out)])]
         done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"{ROLLOUTS} same" in done.stdout
+
+
+def jetgym(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "orchestrator", *arguments],
+        cwd=PROJECT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -135,3 +145,27 @@ def test_a_run_whose_server_does_not_come_back_says_so_and_can_go_on(
     again.finish(again.start("--resume"))
     assert again.results() == undisturbed
     again.verified()
+
+
+async def test_a_run_on_a_cluster_goes_on_when_the_leader_is_killed(
+    tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    """B10, `log.durability: replicated`: three servers, the one that leads the log is killed in the middle of a run."""
+    run = Run(tmp_path, "++log.durability=replicated")
+    async with running_cluster(tmp_path) as cluster:
+        up = jetgym("up", *run.config, "--url", cluster.url, "--output", str(tmp_path / "live"))
+        assert up.stdout is not None
+        assert any(line.startswith("ready at ") for line in up.stdout)
+        process = run.start("--url", cluster.url)
+        until(lambda: len(run.calls()) >= TURNS * ROLLOUTS // 3)
+        config = LogConfig(durability="replicated")
+        async with await Bus.connect(cluster.url, config, name="test/e2e/w", writer="w") as bus:
+            await cluster.kill(await cluster.leader(bus))
+        run.finish(process)
+        assert run.results() == undisturbed
+        assert set(Counter(run.calls()).values()) == {1}
+        name = json.loads((run.out / "rollouts.jsonl").read_text().partition("\n")[0])["run_id"]
+        run.verified("--url", cluster.url, "--run", name)
+        up.send_signal(signal.SIGTERM)
+        said, _ = up.communicate(timeout=DEADLINE_S)
+        assert up.returncode == 0, said

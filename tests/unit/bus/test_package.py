@@ -46,8 +46,8 @@ def test_the_bus_knows_no_word_of_language_models(word: str) -> None:
         {"namespace": "a.b"},
         {"namespace": ""},
         {"partitions": 0},
-        {"replicas": 2},
-        {"sync_interval": "sometimes"},
+        {"replicas": 3},
+        {"durability": "sometimes"},
         {"max_age_s": -1},
         {"max_age_s": 60},
         {"ack_wait_s": 0},
@@ -61,6 +61,6 @@ def test_a_log_configuration_that_makes_no_sense_is_refused(wrong: dict[str, obj
         LogConfig.model_validate(wrong)
 
 
-@pytest.mark.parametrize("interval", ["default", "always", "100ms", "5s", "2m"])
-def test_the_sync_intervals_that_the_server_knows(interval: str) -> None:
-    assert LogConfig(sync_interval=interval).sync_interval == interval
+def test_what_another_version_recorded_of_its_log_is_read() -> None:
+    recorded = {"namespace": "old", "partitions": 4, "sync_interval": "default", "replicas": 1}
+    assert LogConfig.of_record(recorded) == LogConfig(namespace="old", partitions=4)
