@@ -7,6 +7,10 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Final
+
+_KILO: Final = 1024
+_EXACT_S: Final = 10.0
 
 
 def typed(program: str, *words: str) -> str:
@@ -21,3 +25,21 @@ def typed(program: str, *words: str) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 line`, `2 lines`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def amount(size: int) -> str:
+    """`812 B`, `1.4 MB`, `20.0 GB`, in powers of 1,024."""
+    value, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < _KILO:
+            break
+        value, unit = value / _KILO, larger
+    return f"{size:,} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def span(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min`, `5 h`, `2 days`: as exact as a person needs it."""
+    for unit, length in (("days", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds < _EXACT_S else f"{seconds:.0f} s"

@@ -1,17 +1,26 @@
 """`jetgym status`: what a deployment is doing right now."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import msgspec
 import typer
+from rich.console import Group
+from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
-from bus.overview import LogState, overview
-from bus.run_folder import RESULTS, live
+from bus.run_folder import LOG, RESULTS, live
 from orchestrator.commands.common import console, run_async
-from orchestrator.config import load_config
+from orchestrator.commands.logs import Json, Namespace, Url, Where, folder_of, opened, working
 from orchestrator.errors import UsageError
-from orchestrator.launch import Deployment
+from orchestrator.hints import amount, counted, span
+from orchestrator.status import Observer, Status
+
+NEARLY_FULL = 0.9
 
 
 def add_to(app: typer.Typer) -> None:
@@ -20,56 +29,135 @@ def add_to(app: typer.Typer) -> None:
 
 
 def status(
-    directory: Annotated[
-        Path | None,
-        typer.Argument(help="Directory of a run, or of `jetgym up`.", show_default=False),
-    ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option("--url", metavar="nats://HOST:PORT", help="Server of the deployment.", show_default=False),
-    ] = None,
-    namespace: Annotated[str, typer.Option("--namespace", help="Namespace of the deployment.")] = "jetgym",
+    where: Where = None,
+    url: Url = None,
+    namespace: Namespace = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Shows rollouts, queues and workers of a deployment. Without arguments, of what is live below results/.
+    """Shows rollouts, queues, workers, dead letters and the log of a deployment.
+
+    Without arguments, of what is live below results/. Rates are from two looks a second apart. The log of a directory
+    in which nothing is live is served for as long as the command takes.
 
     \b
     jetgym status
-    jetgym status results/first
-    jetgym status --url nats://127.0.0.1:4222
+    jetgym status results/first --watch
+    jetgym status --url nats://127.0.0.1:4222 --json
     """  # noqa: D301 - the help keeps these lines as they are
-    if url is not None:
-        _show(url, namespace, {})
+    folders: list[Path | None] = [folder_of(where)]
+    if where is None and url is None:
+        folders = [folder for folder in sorted(RESULTS.glob("*/")) if live(folder)]
+        if not folders:
+            raise UsageError(
+                f"nothing is live in {RESULTS}/; name the directory of a run that is at rest, or a deployment "
+                f"elsewhere with --url nats://…"
+            )
+    try:
+        run_async(_status(folders, url, namespace, watch=watch, as_json=as_json))
+    except KeyboardInterrupt:
+        if not watch:
+            raise
+
+
+async def _status(
+    folders: list[Path | None], url: str | None, namespace: str | None, *, watch: bool, as_json: bool
+) -> None:
+    async with AsyncExitStack() as stack:
+        with working("looking"):
+            observers = [await stack.enter_async_context(_observer(folder, url, namespace)) for folder in folders]
+            await asyncio.gather(*(observer.look() for observer in observers))
+            await observers[0].pause()
+            found = await asyncio.gather(*(observer.look() for observer in observers))
+        if as_json or not watch:
+            _tell(found, as_json=as_json)
+        if not watch:
+            return
+        screen = None if as_json else stack.enter_context(Live(_drawn(found), console=console, auto_refresh=False))
+        while True:
+            await observers[0].pause()
+            found = await asyncio.gather(*(observer.look() for observer in observers))
+            if screen is None:
+                _tell(found, as_json=True)
+            else:
+                screen.update(_drawn(found), refresh=True)
+
+
+@asynccontextmanager
+async def _observer(folder: Path | None, url: str | None, namespace: str | None) -> AsyncIterator[Observer]:
+    facts = live(folder) if folder is not None and url is None else None
+    store = folder / LOG if folder is not None and url is None else None
+    at_rest = store is not None and not facts
+    async with opened(folder, url, namespace or (facts or {}).get("namespace")) as bus:
+        name = str(folder) if url is None else url
+        workers = [] if at_rest else facts.get("workers", {}) if facts else None
+        yield Observer(
+            bus,
+            f"{name}, at rest" if at_rest else name,
+            workers=workers,
+            store=store if store is not None and store.is_dir() else None,
+        )
+
+
+def _tell(found: list[Status], *, as_json: bool) -> None:
+    if not as_json:
+        console.print(_drawn(found))
         return
-    folders = [directory] if directory is not None else sorted(RESULTS.glob("*/"))
-    found = [(folder, facts) for folder in folders if (facts := live(folder))]
-    if not found:
-        where = directory or f"{RESULTS}/"
-        raise UsageError(f"nothing is live in {where}; for a deployment elsewhere: jetgym status --url nats://…")
-    for folder, facts in found:
-        console.print(str(folder), style="bold", markup=False)
-        _show(str(facts["url"]), str(facts["namespace"]), facts)
+    for each in found:
+        typer.echo(msgspec.json.encode(each).decode())
 
 
-def _show(url: str, namespace: str, facts: dict[str, Any]) -> None:
-    state = run_async(_state(url, namespace))
-    in_flight = state.requested - state.ended
-    console.print(f"{url}, namespace {namespace}: {state.events} events, {state.bytes / 1024**2:.1f} MB", markup=False)
-    console.print(f"rollouts: {state.requested} requested, {state.ended} ended, {in_flight} in flight")
-    if state.dead:
-        console.print(f"dead letters: {state.dead}", style="red")
-    workers: dict[str, int] = {}
-    for worker in facts.get("workers", {}):
-        workers[worker.rpartition("-")[0]] = workers.get(worker.rpartition("-")[0], 0) + 1
+def _drawn(found: list[Status]) -> Group:
+    return Group(*(part for each in found for part in _parts(each)))
+
+
+def _parts(found: Status) -> list[Text | Table]:
+    lines = [
+        Text(f"{found.where}, namespace {found.namespace}", style="bold"),
+        Text(
+            f"rollouts: {found.requested:,} requested, {found.ended:,} ended, {found.in_flight:,} in flight"
+            f"{_per_second(found.ended_per_s, ', {} ended')}"
+        ),
+        Text(f"log: {_log(found)}", style="red" if (found.log_used or 0) > NEARLY_FULL else ""),
+    ]
+    if found.dead_letters:
+        told = f"{counted(found.dead_letters, 'dead letter')}: `jetgym dead list` shows why"
+        lines.append(Text(told, style="red"))
+    return [*lines, _table(found)]
+
+
+def _log(found: Status) -> str:
+    blobs = f" and {amount(found.blob_bytes)} of blobs" if found.blob_bytes else ""
+    told = f"{counted(found.events, 'event')}, {amount(found.log_bytes)}{blobs}"
+    if found.log_limit is not None and found.log_used is not None:
+        told += f"; {100 * found.log_used:.0f}% of {amount(found.log_limit)} (log.max_bytes)"
+    else:
+        told += "; no bound of its own (log.max_bytes)"
+    if found.free_bytes is not None:
+        told += f", {amount(found.free_bytes)} free on its disk"
+    return told + _per_second(found.events_per_s, "; {} events")
+
+
+def _table(found: Status) -> Table:
     table = Table()
-    for heading in ("pool", "kind", "queued", "in progress", "of them redelivered", "workers"):
+    for heading in ("pool", "kind"):
         table.add_column(heading, overflow="fold")
-    for pool in state.pools:
-        here = str(workers.get(pool.instance) or ("elsewhere" if pool.served else "none"))
-        table.add_row(pool.instance, pool.kind, str(pool.waiting), str(pool.held), str(pool.redelivered), here)
-    console.print(table)
+    for heading in ("pending", "in progress", "redelivered", "oldest", "done/s", "workers"):
+        table.add_column(heading, justify="right")
+    for pool in found.pools:
+        workers = str(pool.workers) if pool.workers else "elsewhere" if pool.served else "none"
+        table.add_row(
+            pool.pool,
+            pool.kind,
+            f"{pool.pending:,}",
+            f"{pool.in_progress:,}",
+            f"{pool.redelivered:,}",
+            "-" if pool.oldest_s is None else span(pool.oldest_s),
+            "-" if pool.per_s is None else f"{pool.per_s:,.1f}",
+            Text(workers, style="red" if workers == "none" and pool.pending else ""),
+        )
+    return table
 
 
-async def _state(url: str, namespace: str) -> LogState:
-    config = load_config([], [f"log.namespace={namespace}"])
-    async with Deployment.connect(url, config) as deployment:
-        return await overview(deployment.bus)
+def _per_second(rate: float | None, form: str) -> str:
+    return "" if not rate else form.format(f"{rate:,.1f}/s")

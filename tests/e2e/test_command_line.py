@@ -156,7 +156,8 @@ def test_up_keeps_a_deployment_that_runs_and_status_use(project: Path) -> None:
     up.send_signal(signal.SIGINT)
     _, err = up.communicate(timeout=DEADLINE_S)
     assert (up.returncode, err) == (0, "")
-    assert "nothing is live" in jetgym(project, "status", "live", code=2)
+    assert "live, at rest" in jetgym(project, "status", "live")
+    assert "nothing is live in results/" in jetgym(project, "status", code=2)
 
 
 def test_one_worker_of_a_pool_can_run_elsewhere(project: Path) -> None:

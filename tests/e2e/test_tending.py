@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,36 @@ def test_a_log_at_a_url_holds_several_runs_and_one_is_named(project: Path) -> No
     assert "one has no log/" in jetgym(project, "audit", "one", code=2)
     up.send_signal(signal.SIGINT)
     up.communicate(timeout=DEADLINE_S)
+
+
+def test_status_tells_queues_and_rates_of_what_is_live_and_the_log_of_what_is_at_rest(project: Path) -> None:
+    up = start(project, "up", "main.yaml", "--output", "results/live", "policy.models.slow.seconds=1.0")
+    assert up.stdout is not None
+    url = next(line for line in up.stdout if line.startswith("ready at ")).split()[2].rstrip(";")
+    run = start(project, "run", "--url", url, "--input", "tasks.jsonl", "--output", "one")
+    until(lambda: said(project, "status")["ended"] >= 1)
+    (watched, *_) = lines_of(start(project, "status", "live", "--watch", "--json"), 2)
+    assert watched["looked_s"] >= 1.0
+    policy = next(pool for pool in watched["pools"] if pool["pool"] == "policy")
+    assert policy["workers"] == 1
+    assert watched["in_flight"] == watched["requested"] - watched["ended"]
+    run.communicate(timeout=DEADLINE_S)
+    for arguments in (["live"], ["--url", url]):
+        assert "rollouts: 6 requested, 6 ended, 0 in flight" in jetgym(project, "status", *arguments)
+    up.send_signal(signal.SIGINT)
+    up.communicate(timeout=DEADLINE_S)
+    rest = said(project, "status", "live")
+    assert rest["where"] == "results/live, at rest"
+    assert (rest["requested"], rest["ended"], rest["dead_letters"]) == (6, 6, 0)
+    assert rest["free_bytes"] > 0
+    assert [pool["workers"] for pool in rest["pools"]] == [0, 0, 0]
+
+
+def lines_of(process: subprocess.Popen[str], count: int) -> list[Any]:
+    """What a command that goes on prints first; then it is stopped."""
+    assert process.stdout is not None
+    found = [json.loads(process.stdout.readline()) for _ in range(count)]
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err) == (0, "")
+    return found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.hints import counted, typed
+from orchestrator.hints import amount, counted, span, typed
 
 OURS = Path(sys.executable).parent
 
@@ -27,3 +27,13 @@ def test_a_program_that_is_not_on_the_path_is_named_with_its_place(monkeypatch: 
 
 def test_one_is_no_plural() -> None:
     assert [counted(number, "line") for number in (0, 1, 2000)] == ["0 lines", "1 line", "2,000 lines"]
+
+
+@pytest.mark.parametrize(("size", "told"), [(812, "812 B"), (1_500_000, "1.4 MB"), (3 * 1024**5, "3072.0 TB")])
+def test_an_amount_of_bytes_is_short(size: int, told: str) -> None:
+    assert amount(size) == told
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.42, "0.4 s"), (12.3, "12 s"), (200, "3 min"), (2 * 86400, "2 days")])
+def test_a_time_is_as_exact_as_a_person_needs_it(seconds: float, told: str) -> None:
+    assert span(seconds) == told
