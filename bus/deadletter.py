@@ -1,7 +1,7 @@
 """What becomes of a message that cannot be processed: a dead letter with the reason and the original bytes.
 
 Called by `pool` and `replies`. A letter's subject is derived from the message's sequence, so the same message has one
-letter however often it is delivered.
+letter however often it is delivered. What an operator decides about it is an event beside it (`letters`).
 """
 
 import base64
@@ -17,6 +17,12 @@ disagree; delivered too often without an end."""
 
 DEAD_LETTER = "dead.lettered"
 """The type of a dead letter's event."""
+
+
+SETTLED = "dead.settled"
+"""The type of the event that says what was decided about a dead letter."""
+
+Decision = Literal["requeued", "dropped"]
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +54,15 @@ class DeadLetterData(msgspec.Struct, frozen=True, kw_only=True):
     def raw(self) -> bytes:
         """The original bytes."""
         return base64.b64decode(self.raw_base64)
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`dead.settled`: what an operator decided about a dead letter."""
+
+    decision: Decision
+    """`requeued`: its rollout is asked for again. `dropped`: nothing more is to be done."""
+    rollout: str = ""
+    """Of the new attempt."""
 
 
 def letter_data(letter: DeadLetter) -> bytes:

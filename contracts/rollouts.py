@@ -19,6 +19,9 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     rollout_index: int = 0
     """Index among the repeats of the task (the group)."""
     attempt: int = 0
+    """How often the rollout was asked for before, because it had failed. Each attempt has a rollout ID of its own."""
+    parent: str = ""
+    """Rollout ID of the attempt before; empty for the first."""
     sessionless: tuple[str, ...] = ()
     """Resources instances that keep no session, so that seeding them is no call."""
     policy_version: int | None = None

@@ -22,6 +22,7 @@ COMMANDS: Final = (
     "worker",
     "status",
     "audit",
+    "dead",
     "rebuild",
     "validate",
     "datasets",

@@ -19,6 +19,7 @@ from bus import Bus, Conflict
 from contracts.events import Recorded
 from contracts.ids import ROOT_CALL, RolloutId, rollout_id
 from contracts.rollouts import RolloutRequest
+from orchestrator.attempts import asked_again
 from orchestrator.results import Outcome, ResultFiles, outcome
 from orchestrator.tasks import MaterializedTask
 
@@ -62,11 +63,12 @@ async def collect(
     concurrency: int,
     on_outcome: OnOutcome,
 ) -> None:
-    """Runs all tasks to their end, at most `concurrency` unfinished at a time.
+    """Runs all tasks to their end, at most `concurrency` unfinished at a time, and awaits what was asked again of them.
 
     Cancelling it leaves what has ended in the files; the rest goes on where it is when the run is resumed.
     """
     requests = {rollout_id_of(run_id, task): request_of(run_id, task) for task in tasks}
+    asked = await asked_again(bus, run_id)
     room = asyncio.Semaphore(concurrency)
     submitted: set[str] = set()
     ended: set[str] = set()
@@ -93,7 +95,7 @@ async def collect(
         helpers += [
             group.create_task(_follow(bus, run_id, partition, arrived)) for partition in range(bus.config.partitions)
         ]
-        await _hear(bus, requests, arrived, output, hear)
+        await _hear(bus, requests | asked, arrived, output, hear)
         for helper in helpers:
             helper.cancel()
 

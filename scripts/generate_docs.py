@@ -50,6 +50,7 @@ _PAYLOADS: dict[str, tuple[str, str, type[Any] | None, str]] = {
     "deployment.worker": ("deployment", "a worker started", deployments.WorkerStarted, ""),
     "deployment.stopping": ("deployment", "a worker was told to stop", deployments.WorkerStopping, ""),
     "dead.lettered": ("dead", "a message that cannot be processed, and why", deadletter.DeadLetterData, ""),
+    "dead.settled": ("settled", "what was decided about a dead letter", deadletter.Settlement, ""),
 }
 
 _CHANNELS = {
@@ -64,6 +65,10 @@ _CHANNELS = {
     "dead": (
         "{namespace}.{partition}.dead.{kind}.{instance}.{rollout}.{seq}",
         "Dead letters: the reason and the original bytes.",
+    ),
+    "settled": (
+        "{namespace}.{partition}.dead.{kind}.{instance}.{rollout}.{seq}.settled",
+        "What an operator decided about a dead letter; the first decision stands.",
     ),
 }
 

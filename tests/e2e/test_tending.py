@@ -1,5 +1,6 @@
 """The commands that look after a log, on real runs: while a run goes on, after its end, and at a URL."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from bus import DeadLetter
+from bus.opening import open_log
 from bus.run_folder import run_id
 from tests.e2e.test_command_line import CONFIG, DEADLINE_S, SLOW_MODEL, jetgym, lines, start, until
 
@@ -113,3 +116,60 @@ def lines_of(process: subprocess.Popen[str], count: int) -> list[Any]:
     _, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err) == (0, "")
     return found
+
+
+BREAKABLE = """
+        if Path("broken").exists():
+            raise ModelError("bad_request", "the engine is broken")
+"""
+
+
+def test_what_a_dead_letter_made_fail_is_asked_for_again_and_a_resumed_run_does_it(project: Path) -> None:
+    model = project / "components" / "models" / "slow" / "app.py"
+    text = model.read_text().replace("import asyncio\n", "import asyncio\nfrom pathlib import Path\n")
+    text = text.replace("from contracts", "from components.models.errors import ModelError\nfrom contracts", 1)
+    at = "        await asyncio.sleep(self.config.seconds)\n"
+    model.write_text(text.replace(at, BREAKABLE[1:] + at))
+    (project / "broken").touch()
+    jetgym(project, *RUN, "--limit", "2", "--output", "out", code=1)
+    failed = [line["rollout_id"] for line in lines(project / "out" / "failures.jsonl")]
+    assert len(failed) == 2
+    asyncio.run(bury(project / "out" / "log", failed[0]))
+    (listed,) = said(project, "dead", "list", "out")["letters"]
+    assert (listed["rollout"], listed["reason"], listed["pool"]) == (failed[0], "exhausted", "policy")
+    shown = jetgym(project, "dead", "show", "out", listed["id"])
+    assert "delivered 20 times" in shown
+    assert '"type": "model.requested"' in shown
+    assert "there is no dead letter 0-1" in jetgym(project, "dead", "show", "out", "0-1", code=2)
+    (project / "broken").unlink()
+    new = f"{failed[0]}-a1"
+    asked = jetgym(project, "dead", "requeue", "out", "--all")
+    assert f"{listed['id']}: rollout {failed[0]} is asked for again as {new}" in asked
+    assert "no dead letters about which nobody has decided" in jetgym(project, "dead", "list", "out")
+    again = jetgym(project, "dead", "requeue", "out", listed["id"], code=1)
+    assert "left as it is: it was requeued" in again
+    assert said(project, "audit", "out")["in_flight"] == 1
+    jetgym(project, *RUN, "--limit", "2", "--output", "out", "--resume")
+    (done,) = lines(project / "out" / "rollouts.jsonl")
+    assert (done["rollout_id"], done["attempt"]) == (new, 1)
+    found = said(project, "audit", "out")
+    assert (found["requested"], found["completed"], found["failed"], found["again"]) == (3, 1, 2, 1)
+    rest = said(project, "status", "out")
+    assert (rest["requested"], rest["in_flight"], rest["dead_letters"]) == (3, 0, 0)
+
+
+async def bury(store: Path, rollout: str) -> None:
+    """A dead letter of the rollout's model call, as the pool writes it after too many deliveries."""
+    async with open_log(store, None, name="test") as bus:
+        requests = [each for each in await bus.history(rollout) if each.event.type == "model.requested"]
+        found = requests[0]
+        letter = DeadLetter(
+            reason="exhausted",
+            message="delivered 20 times and never finished",
+            subject=found.subject,
+            seq=found.seq,
+            num_delivered=20,
+            raw=found.raw,
+            event=found.event,
+        )
+        await bus.dead_letter(letter, "models", "policy")

@@ -74,6 +74,9 @@ def jetgym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (["datasets", "check", "nope.jsonl"], "nope.jsonl cannot be read: No such file or directory"),
         (["rebuild", "nope"], "nope has no log/"),
         (["audit", "nope"], "there is no directory nope, nor results/nope: name a run, or its log with --url"),
+        (["dead", "show", "0-1"], "name the directory of a run, or the server that has its log with --url"),
+        (["dead", "requeue", "."], "name dead letters by their IDs, which `jetgym dead list` shows, or --all, and not"),
+        (["dead", "drop", ".", "x"], "'x' is no ID of a dead letter, like 0-57"),
         (["audit", "--run", "r"], "name the directory of a run, or the server that has its log with --url"),
         (["audit", "."], ". has no log/: name the server that has its log with --url"),
         (["new", "agent", "Two Words"], "cannot be a component's name"),
@@ -136,7 +139,7 @@ def test_datasets_check_says_what_the_tasks_hold(jetgym: Run) -> None:
     assert "  expected_answer" in output
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["up"], ["new"], ["datasets"], ["worker"], ["audit"]])
+@pytest.mark.parametrize("command", [[], ["run"], ["up"], ["new"], ["datasets"], ["worker"], ["audit"], ["dead"]])
 def test_without_arguments_a_command_shows_its_help(jetgym: Run, command: list[str]) -> None:
     assert "Usage: jetgym" in jetgym(*command)[1]
 
@@ -144,7 +147,7 @@ def test_without_arguments_a_command_shows_its_help(jetgym: Run, command: list[s
 def test_the_help_names_every_command(jetgym: Run) -> None:
     code, output, _ = jetgym("--help")
     assert code == 0
-    for name in ("run", "up", "worker", "status", "audit", "rebuild", "validate", "datasets", "new", "doctor"):
+    for name in ("run", "up", "worker", "status", "audit", "dead", "rebuild", "validate", "datasets", "new", "doctor"):
         assert f" {name} " in output
 
 
