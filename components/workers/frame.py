@@ -26,6 +26,7 @@ from components.models.base import Model
 from components.resources.base import Resources
 from components.workers import logs
 from components.workers.agent import AgentWorker
+from components.workers.garbage import collect_garbage
 from components.workers.model import ModelWorker
 from components.workers.resources import ResourcesWorker
 from components.workers.spec import WorkerSpec
@@ -138,6 +139,7 @@ class Frame:
         ack_wait_s = LogConfig.model_validate(self.spec.log).ack_wait_s
         watches = [
             asyncio.create_task(watch(2 * ack_wait_s)),
+            asyncio.create_task(collect_garbage()),
             asyncio.create_task(self._watch_lag()),
             asyncio.create_task(self._report(server)),
         ]
