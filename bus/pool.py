@@ -24,6 +24,8 @@ from contracts.events import Event, Recorded
 RETURN_DELAY_S: Final = 0.1
 """What was fetched and not begun is delivered to another worker after this."""
 RETRY_DELAY_S: Final = 1.0
+TURN: Final = 16
+"""Deliveries that are handed out before the rest of the process gets its turn, even if more have been fetched."""
 
 _log = structlog.get_logger("bus.pool")
 
@@ -108,6 +110,7 @@ class Pool:
         self._fetched: deque[Held] = deque()
         self._burials: set[asyncio.Task[None]] = set()
         self._waiting: asyncio.Future[None] | None = None
+        self._in_turn = 0
         self._stopped = False
         self._connection = connection
         self._lost: BusError | None = None
@@ -128,6 +131,9 @@ class Pool:
         return self
 
     async def __anext__(self) -> Delivery:
+        if self._in_turn == TURN:
+            self._in_turn = 0
+            await asyncio.sleep(0)
         while True:
             while self._fetched:
                 held = self._fetched.popleft()
@@ -137,6 +143,7 @@ class Pool:
                         puller.refill()
                 opened = self._open(held)
                 if isinstance(opened, Delivery):
+                    self._in_turn += 1
                     return opened
                 burial = self._loop.create_task(self._bury_and_ack(opened, held))
                 self._burials.add(burial)

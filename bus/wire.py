@@ -31,6 +31,9 @@ PRIVATE_NAMES: Final = (
     "_transport",
 )
 
+TURN: Final = 16
+"""Messages that are handled before the rest of the process gets its turn, even if more have arrived."""
+
 _FLUSH_S: Final = 5
 
 _log = structlog.get_logger("bus.wire")
@@ -43,6 +46,7 @@ class Wire(Client):
         super().__init__()
         self._handlers: dict[int, Handler] = {}
         self._flush_due = False
+        self._in_turn = 0
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -109,3 +113,7 @@ class Wire(Client):
         except Exception:  # noqa: BLE001
             # An exception would end nats-py's read loop, and with it the connection.
             _log.exception("handler_failed", subject=subject.decode(errors="replace"))
+        self._in_turn += 1
+        if self._in_turn == TURN:
+            self._in_turn = 0
+            await asyncio.sleep(0)
