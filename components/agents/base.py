@@ -137,8 +137,9 @@ class ModelHandle:
     async def responses(self, request: ResponseCreateParams) -> Response:
         """One model call. Raises `CallFailed` with the typed error if the model could not answer."""
         _expect(request, ResponseCreateParams, "model.responses() takes a {expected}, it was given {found}")
-        reply = await self._context.call("models", self._instance, "model.requested", request.to_json())
-        return Response.model_validate_json(reply)
+        reply = self._context.call("models", self._instance, "model.requested", request.to_json())
+        del request  # as in `Context.call`
+        return Response.model_validate_json(await reply)
 
 
 class ResourcesHandle:

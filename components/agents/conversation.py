@@ -88,7 +88,7 @@ def only_reasoning(reply: Response) -> bool:
 def exchange(calls: Sequence[FunctionCall], outputs: Sequence[FunctionCallOutput]) -> tuple[object, ...]:
     """What was asked and answered in a turn, without its IDs: equal for turns that repeat each other."""
     asked = tuple((call.name, call.arguments) for call in calls)
-    return (asked, tuple(output.model_dump_json(include={"output"}) for output in outputs))
+    return (asked, tuple(output.output for output in outputs))
 
 
 def _total(usages: Sequence[ResponseUsage | None]) -> ResponseUsage | None:
@@ -116,5 +116,5 @@ def _sums(details: Sequence[ApiModel | None]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for turn in details:
         if turn is not None:
-            counts.update({name: count for name, count in turn.to_dict().items() if isinstance(count, int)})
+            counts.update({name: count for name, count in turn if isinstance(count, int)})
     return dict(counts)

@@ -30,7 +30,9 @@ class Context:
 
         `type` is `<call>.requested`, `data` JSON. Raises `CallFailed` when the reply is `<call>.failed`.
         """
-        return await self._loop.call(kind, instance, type, data)
+        reply = self._loop.call(kind, instance, type, data)
+        del data  # what was asked is not kept while the rollout waits: a worker holds tens of thousands
+        return await reply
 
     def now(self) -> datetime:
         """The time of the latest event given to this rollout, UTC.

@@ -130,7 +130,8 @@ class AgentWorker:
 
     async def _begin(self, rollout: Rollout) -> None:
         try:
-            rollout.request = _REQUEST.decode(await self._bus.fetch_data(rollout.event))
+            event = rollout.event  # whose data is not copied: it is kept as long as the rollout
+            rollout.request = _REQUEST.decode(await self._bus.fetch_data(event) if event.dataref else event.data)
             check_name(rollout.request.run_id, "run ID")
         except (msgspec.DecodeError, UnicodeDecodeError, InvalidName, BlobLost) as error:
             await self._bury(rollout, "undecodable", f"not a rollout request: {error}")

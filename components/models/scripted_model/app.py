@@ -13,7 +13,15 @@ from typing import Any
 from components.models.base import Model, ModelCall
 from components.models.errors import ModelError
 from components.models.scripted_model.script import Fault, Latency, ScriptedModelConfig, Turn
-from contracts.responses import InputMessage, Item, Response, ResponseCreateParams
+from contracts.responses import (
+    FunctionCall,
+    InputMessage,
+    Item,
+    OutputMessage,
+    ReasoningItem,
+    Response,
+    ResponseCreateParams,
+)
 
 _TURN_OF_ID = re.compile(r"turn(\d+)_")
 _CHARACTERS_A_TOKEN = 4
@@ -139,7 +147,16 @@ def _filled(text: str, match: re.Match[str] | None) -> str:
 def _length(items: str | list[Item]) -> int:
     if isinstance(items, str):
         return len(items)
-    return sum(len(getattr(item, "text", "")) + len(getattr(item, "arguments", "")) for item in items)
+    return sum(_characters(item) for item in items)
+
+
+def _characters(item: Item) -> int:
+    match item:
+        case InputMessage() | OutputMessage() | ReasoningItem():
+            return len(item.text)
+        case FunctionCall():
+            return len(item.arguments)
+    return 0
 
 
 async def _suffer(fault: Fault, turn: Turn, call: ModelCall) -> Turn:
