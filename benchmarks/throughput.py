@@ -10,91 +10,58 @@ stays outside the repository, and without it our figure stands alone. The two al
 import argparse
 import json
 import statistics
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from benchmarks import running
+
 ROLLOUTS = {1: 20_000, 3: 6_000}
 """Rollouts a round, by turns: some seconds each."""
 
 
 def ours(turns: int, rollouts: int, *overrides: str) -> float:
     """Rollouts/s of `jetgym run` with these overrides, from the first request to the last terminal event."""
-    with tempfile.TemporaryDirectory() as folder:
-        tasks, output = Path(folder) / "tasks.jsonl", Path(folder) / "run"
-        line = json.dumps(
-            {
-                "responses_create_params": {
-                    "input": [{"role": "user", "content": "x" * 600}],
-                    "tools": [
-                        {
-                            "type": "function",
-                            "name": "get_weather",
-                            "description": "The weather in a city.",
-                            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
-                            "strict": False,
-                        }
-                    ],
-                }
-            }
-        )
-        tasks.write_text(f"{line}\n" * rollouts)
-        subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "orchestrator",
-                "run",
-                str(ROOT / "configs" / f"throughput_{turns}.yaml"),
-                *overrides,
-                "--input",
-                str(tasks),
-                "--output",
-                str(output),
-            ],
-            check=True,
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-        )
-        run = json.loads((output / "metrics.json").read_text())["run"]
-        if run["completed"] != rollouts:
-            sys.exit(f"only {run['completed']} of {rollouts} rollouts completed: {run}")
-        return rollouts / float(run["wall_s"])
+    with running.jetgym_run(f"throughput_{turns}", rollouts, *overrides) as run:
+        metrics = run.wait()
+    if metrics["completed"] != rollouts:
+        raise running.Failed(f"only {metrics['completed']} of {rollouts} rollouts completed: {metrics}")
+    return rollouts / float(metrics["wall_s"])
 
 
-def bare(path: Path, turns: int, rollouts: int) -> float:
-    """Rollouts/s of the bare pipeline."""
-    command = [sys.executable, str(path), "--rollouts", str(rollouts), "--turns", str(turns)]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return float(json.loads(printed.splitlines()[-1])["rollouts_per_s"])
+def compare(turns: int, rollouts: int, rounds: int, bare: Path, *, show: bool) -> dict[str, float]:
+    """The medians of some rounds in which the two sides alternate."""
+    mine, yardstick = [], []
+    for _ in range(rounds):
+        mine.append(ours(turns, rollouts))
+        if bare.is_file():
+            yardstick.append(float(running.bare(bare, rollouts, turns=turns)["rollouts_per_s"]))
+    figures: dict[str, float] = {"ours": round(statistics.median(mine))}
+    if yardstick:
+        figures["bare"] = round(statistics.median(yardstick))
+        figures["ratio"] = round(statistics.median(mine) / statistics.median(yardstick), 3)
+    if show:
+        print(f"{turns} turn(s), {rollouts} rollouts, {rounds} rounds: {figures} (rollouts/s, medians)")
+    return figures
 
 
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bare", type=Path, default=ROOT.parent / "shared" / "bench" / "bare_pipeline.py")
+    parser.add_argument("--bare", type=Path, default=running.BARE, help="left out if not there")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the rollouts of a round")
     parser.add_argument("--json", action="store_true", help="print one JSON line")
     args = parser.parse_args()
 
-    report: dict[str, dict[str, float]] = {}
-    for turns, count in ROLLOUTS.items():
-        rollouts = max(1, int(count * args.scale))
-        mine, yardstick = [], []
-        for _ in range(args.rounds):
-            mine.append(ours(turns, rollouts))
-            if args.bare.is_file():
-                yardstick.append(bare(args.bare, turns, rollouts))
-        figures: dict[str, float] = {"ours": round(statistics.median(mine))}
-        if yardstick:
-            figures["bare"] = round(statistics.median(yardstick))
-            figures["ratio"] = round(statistics.median(mine) / statistics.median(yardstick), 3)
-        report[f"turns_{turns}"] = figures
-        if not args.json:
-            print(f"{turns} turn(s), {rollouts} rollouts, {args.rounds} rounds: {figures} (rollouts/s, medians)")
+    try:
+        report = {
+            f"turns_{turns}": compare(
+                turns, max(1, int(count * args.scale)), args.rounds, args.bare, show=not args.json
+            )
+            for turns, count in ROLLOUTS.items()
+        }
+    except running.Failed as failed:
+        sys.exit(str(failed))
     if args.json:
         print(json.dumps(report))
 
