@@ -37,6 +37,8 @@ from contracts.deployments import WorkerStarted
 HEALTH_S = 10.0
 """Seconds between two health lines in the log."""
 _LAG_EVERY_S = 0.1
+END_S = 10.0
+"""Seconds that a worker may take to end, beside those that it gets to finish what it holds."""
 
 
 class Server(Protocol):
@@ -71,7 +73,7 @@ class Frame:
         """Serves until told to stop; returns the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+            loop.add_signal_handler(number, self._told_to_stop)
         spec = self.spec
         add_roots(spec.roots)
         bus = await Bus.connect(
@@ -89,6 +91,11 @@ class Frame:
         finally:
             await bus.close()
         return 0
+
+    def _told_to_stop(self) -> None:
+        """Stops politely; the kernel sees to it that it ends, since whoever could kill it may be dead itself."""
+        self._stop.set()
+        signal.setitimer(signal.ITIMER_REAL, self.spec.drain_s + END_S)
 
     def _server(self, bus: Bus) -> Server:
         spec = self.spec

@@ -15,7 +15,7 @@ from components.workers.spec import WorkerSpec
 from tests.e2e.workers import PATIENCE_S, PROJECT
 
 
-def start(url: str, log: LogConfig, config: dict[str, Any]) -> subprocess.Popen[bytes]:
+def start(url: str, log: LogConfig, config: dict[str, Any], **spec_fields: Any) -> subprocess.Popen[bytes]:
     spec = WorkerSpec(
         kind="models",
         instance="policy",
@@ -24,6 +24,7 @@ def start(url: str, log: LogConfig, config: dict[str, Any]) -> subprocess.Popen[
         log=log.model_dump(),
         url=url,
         roots=(str(PROJECT),),
+        **spec_fields,
     )
     command = [sys.executable, "-P", "-m", "components.workers"]
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -51,6 +52,17 @@ def test_a_worker_that_is_told_to_stop_while_it_starts_stops(
     assert (process.returncode, out) == (0, b"")
     assert b"Traceback" not in err
     assert notes.read_text().split() == ["starting", "stopped"]
+
+
+@pytest.mark.slow
+def test_a_worker_that_does_not_end_by_itself_is_ended(server: str, config: LogConfig, tmp_path: Path) -> None:
+    """Whoever started it may have been killed, and nobody else knows of it."""
+    process = start(server, config, {"notes": str(tmp_path / "notes"), "stops_in_s": 600.0}, drain_s=0.0)
+    assert process.stdout is not None
+    assert b"ready" in process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == -signal.SIGALRM
 
 
 def test_what_is_no_spec_is_refused() -> None:

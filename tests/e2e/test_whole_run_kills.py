@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bus import Bus, LogConfig
+from bus import Bus, EmbeddedServer, LogConfig
 from bus.server import find_binary
 from tests.cluster import running_cluster
 from tests.e2e.workers import PROJECT
@@ -88,6 +88,36 @@ def jetgym(*arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+def descendants(pid: int) -> set[int]:
+    """The processes that it started, and those that they started."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def runs(pid: int) -> bool:
+    """Whether it is there and no zombie."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+async def answered(run: Run) -> set[str]:
+    """The model calls whose replies are in the log of a run at rest, `<rollout>/<call key>`."""
+    server = await EmbeddedServer.start(run.out / "log", LogConfig())
+    try:
+        async with await Bus.connect(server.url, LogConfig(), name="test/e2e/w", writer="reader") as bus:
+            found = [recorded.event async for recorded in bus.scan() if recorded.event.type == "model.replied"]
+    finally:
+        await server.stop()
+    return {f"{event.rolloutid}/{event.callkey}" for event in found}
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -169,3 +199,35 @@ async def test_a_run_on_a_cluster_goes_on_when_the_leader_is_killed(
         up.send_signal(signal.SIGTERM)
         said, _ = up.communicate(timeout=DEADLINE_S)
         assert up.returncode == 0, said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.parametrize("what", ["the command", "everything"])
+async def test_a_run_that_was_killed_leaves_nothing_running_and_can_go_on(
+    tmp_path: Path, undisturbed: dict[str, Any], what: str
+) -> None:
+    """E5, E7: the command alone, or all processes at once as a reboot does; no call that has a reply is made again.
+
+    Killed alone, it takes with it the server, the workers, and what they started.
+    """
+    run = Run(tmp_path, "++policy.models.noting.engine=true")
+    process = run.start()
+    until(lambda: len(run.calls()) >= TURNS * ROLLOUTS // 3)
+    started = descendants(process.pid)
+    assert len(started) == 7 + 2, "the workers, the server, and the engine of the model"
+    victims = [process.pid, *(started if what == "everything" else ())]
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first, so that none sees another's death
+        for pid in victims:
+            os.kill(pid, number)
+    process.communicate(timeout=DEADLINE_S)
+    until(lambda: not any(map(runs, started)))
+    before = await answered(run)
+    made = Counter(run.calls())
+    assert 0 < len(before) < TURNS * ROLLOUTS
+    assert set(made.values()) == {1}
+    run.finish(run.start("--resume"))
+    assert run.results() == undisturbed
+    twice = {call for call, count in Counter(run.calls()).items() if count > 1}
+    assert not twice & before
+    assert len(set(run.calls())) == TURNS * ROLLOUTS
+    run.verified()

@@ -17,6 +17,10 @@ class NotingConfig(ScriptedModelConfig):
     """Name of an exception that each call raises."""
     starts_in_s: float = 0.0
     """How long it loads its weights."""
+    stops_in_s: float = 0.0
+    """How long it takes to give back what it took."""
+    engine: bool = False
+    """Whether it starts a process of its own, which ends when its standard input does."""
 
 
 class NotingModel(ScriptedModel):
@@ -26,12 +30,18 @@ class NotingModel(ScriptedModel):
 
     async def start(self) -> None:
         """Takes its time."""
+        if self.config.engine:
+            self._engine = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE)
         if self.config.starts_in_s:
             self._note("starting")
             await asyncio.sleep(self.config.starts_in_s)
 
     async def stop(self) -> None:
         """Says that it gives back what it took."""
+        await asyncio.sleep(self.config.stops_in_s)
+        if self.config.engine and self._engine.stdin is not None:
+            self._engine.stdin.close()
+            await self._engine.wait()
         if self.config.starts_in_s:
             self._note("stopped")
 
