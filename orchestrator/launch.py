@@ -84,7 +84,7 @@ class Deployment:
                 url = server.url
             bus = await _connect(url, settings.log)
             stack.push_async_callback(bus.close)
-            await bus.ensure_log()
+            await bus.ensure_log(adjust=True)
             deployment = cls(bus, url, config, descriptions)
             deployment._keeping = keeping
             await deployment._record()
@@ -200,7 +200,18 @@ class Deployment:
         )
         subject = self.bus.subjects.deployment("resolved", new_id("d"))
         data = msgspec.json.encode(resolved)
-        await self.bus.publish(self.bus.event(type="deployment.resolved", subject=subject, data=data))
+        event = self.bus.event(type="deployment.resolved", subject=subject, data=data)
+        recording = asyncio.create_task(self.bus.publish(event))
+        try:
+            while not recording.done():
+                await asyncio.wait([recording], timeout=_LOOK_AGAIN_S)
+                if self.bus.log_full:
+                    raise LaunchError(
+                        "the log is full, so nothing can begin: give it a larger log.max_bytes, or prune it"
+                    )
+        finally:
+            recording.cancel()
+        await recording
 
 
 def _shown(config: Config, name: str, description: Description) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """What a person sees while a run collects: a bar with rate and mean reward; plain lines where there is no terminal.
 
 Called by the `run` command with each outcome; it shows by a clock of its own, so that the last outcome before a pause
-is seen too.
+is seen too. A run that waits because its log is full says so, and what to do.
 """
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -21,19 +22,25 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from bus import BusError
+from bus.room import FullStream
 from orchestrator.results import Outcome
 
 BAR_EVERY_S = 0.1
 """Seconds between two looks of the bar."""
 PLAIN_EVERY_S = 5.0
 """Seconds between two lines where the output is no terminal."""
+ROOM_EVERY_S = 5.0
+"""Seconds between two looks for room in the log."""
+_MEGABYTE = 1024 * 1024
 
 
 class CollectProgress:
     """The progress of one run."""
 
-    def __init__(self, total: int, console: Console) -> None:
-        self._console, self._total = console, total
+    def __init__(self, total: int, console: Console, full_stream: Callable[[], Awaitable[FullStream | None]]) -> None:
+        """`full_stream` says what part of the log has no room; see `bus.room`."""
+        self._console, self._total, self._full_stream = console, total, full_stream
         self._done = self._earlier = self._failed = 0
         self._reward = 0.0
         self._began, self._started = datetime.now(UTC), time.monotonic()
@@ -56,13 +63,14 @@ class CollectProgress:
 
     async def __aenter__(self) -> Self:
         self._bar.start()
-        self._clock = asyncio.create_task(self._tick())
+        self._clocks = [asyncio.create_task(self._tick()), asyncio.create_task(self._watch_room())]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._clock.cancel()
+        for clock in self._clocks:
+            clock.cancel()
         self._show()
         self._bar.stop()
 
@@ -79,6 +87,29 @@ class CollectProgress:
         while True:
             await asyncio.sleep(BAR_EVERY_S if self._console.is_terminal else PLAIN_EVERY_S)
             self._show()
+
+    async def _watch_room(self) -> None:
+        """Tells when the log is full, and when it has room again."""
+        full_since = None
+        while True:
+            await asyncio.sleep(ROOM_EVERY_S)
+            try:
+                full = await self._full_stream()
+            except BusError:
+                continue  # the server is away, which is told elsewhere
+            if full is not None and full_since is None:
+                full_since = time.monotonic()
+                self._console.print(
+                    f"the log is full ({full.name}: {full.used / _MEGABYTE:.1f} of {full.limit / _MEGABYTE:.1f} MB, "
+                    f"log.max_bytes): {self._total - self._done} rollouts wait for room, nothing is lost. Make room in "
+                    f"it, or stop the run and go on with --resume and a larger log.max_bytes",
+                    style="yellow",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+            elif full is None and full_since is not None:
+                self._console.print(f"the log has room again after {time.monotonic() - full_since:.0f} s")
+                full_since = None
 
     def _show(self) -> None:
         fields = self._fields()

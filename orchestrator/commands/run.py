@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from bus import BusError
+from bus.room import LogRoom
 from bus.run_folder import MATERIALIZED, RESULTS
 from orchestrator.changes import replace_config
 from orchestrator.collect import collect, rollout_id_of
@@ -158,7 +159,7 @@ async def _collect(
     folder: Path,
     results: RunReport,
 ) -> None:
-    async with CollectProgress(len(tasks), console) as progress:
+    async with CollectProgress(len(tasks), console, LogRoom(deployment.bus).full) as progress:
 
         def hear(ended: Outcome) -> None:
             results.add(ended)

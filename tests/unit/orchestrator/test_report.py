@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from bus import BusError, Unreachable
+from bus.room import FullStream
 from orchestrator import progress
 from orchestrator.progress import CollectProgress
 from orchestrator.report import RunReport
@@ -72,11 +74,37 @@ def test_the_commands_to_go_on_with_name_the_run_and_where_its_log_is(tmp_path: 
     assert "replay show last --url nats://h:4222 --namespace jetgym --run r1\n" in elsewhere
 
 
+async def has_room() -> None:
+    """What is asked of a log that is not full."""
+
+
+async def test_a_full_log_is_told_once_and_so_is_that_it_has_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B9."""
+    monkeypatch.setattr(progress, "ROOM_EVERY_S", 0.01)
+    text = io.StringIO()
+    full = FullStream("jetgym_0", 2_000_000, 2_097_152)
+    looks: list[FullStream | BusError | None] = [None, full, full, Unreachable("away"), full, None]
+
+    async def look() -> FullStream | None:
+        found = looks.pop(0) if looks else None
+        if isinstance(found, BusError):
+            raise found
+        return found
+
+    async with CollectProgress(5, Console(file=text, width=120), look) as shows:
+        shows.add(ended(0))
+        async with asyncio.timeout(30):
+            while "has room again" not in text.getvalue():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    told = text.getvalue()
+    assert told.count("the log is full (jetgym_0: 1.9 of 2.0 MB, log.max_bytes): 4 rollouts wait for room") == 1
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 async def test_the_last_outcome_before_a_pause_is_shown(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PLAIN_EVERY_S", 0.01)
     text = io.StringIO()
-    async with CollectProgress(5, Console(file=text, force_terminal=terminal, width=120)) as shows:
+    async with CollectProgress(5, Console(file=text, force_terminal=terminal, width=120), has_room) as shows:
         shows.add(ended(0))
         shows.add(ended(1, reward=None))
         async with asyncio.timeout(30):

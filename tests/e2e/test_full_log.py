@@ -1,0 +1,70 @@
+"""The log has a bound and a run reaches it: everybody waits, the person sees why, and nothing is lost."""
+
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from bus import Bus, LogConfig
+from tests.e2e.runs import DEADLINE_S, ROLLOUTS, TURNS, Run, answered, jetgym
+
+SMALL = 200_000
+"""Bytes: about half of what the run writes."""
+
+
+def until_full(process: subprocess.Popen[str]) -> str:
+    """What the run says until it has said that the log is full."""
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if line.startswith("the log is full (jetgym_0: 0.2 of 0.2 MB, log.max_bytes): "):
+            return "".join(said)
+    raise AssertionError("".join(said))
+
+
+async def test_a_run_on_a_full_log_waits_and_goes_on_when_there_is_room(
+    tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    """B9: admission and running rollouts alike; no call is made twice."""
+    run = Run(tmp_path, f"++log.max_bytes={SMALL}")
+    up = jetgym("up", *run.config, "--output", str(tmp_path / "live"))
+    assert up.stdout is not None
+    url = next(line for line in up.stdout if line.startswith("ready at ")).split()[2].rstrip(";")
+    process = run.start("--url", url)
+    until_full(process)
+    assert len((run.out / "rollouts.jsonl").read_text().splitlines()) < ROLLOUTS
+    config = LogConfig(max_bytes=50 * SMALL)
+    async with await Bus.connect(url, config, name="test/e2e/w", writer="w") as bus:
+        await bus.ensure_log(adjust=True)
+        run.finish(process)
+    assert run.results() == undisturbed
+    assert set(Counter(run.calls()).values()) == {1}
+    assert len(run.calls()) == TURNS * ROLLOUTS
+    up.send_signal(signal.SIGTERM)
+    said, _ = up.communicate(timeout=DEADLINE_S)
+    assert up.returncode == 0, said
+
+
+async def test_a_run_that_fills_its_own_log_can_go_on_with_a_larger_one(
+    tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    """B9: it waits until it is stopped; with the same bound nothing can begin; no answered call is made again."""
+    run = Run(tmp_path, f"++log.max_bytes={SMALL}", "++launch.drain_s=2")
+    process = run.start()
+    until_full(process)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130, said
+    before = await answered(run)
+    again = run.start("--resume")
+    said, _ = again.communicate(timeout=DEADLINE_S)
+    assert again.returncode == 2
+    assert "error: the log is full, so nothing can begin: give it a larger log.max_bytes" in said
+    larger = Run(tmp_path, f"++log.max_bytes={50 * SMALL}")
+    larger.finish(larger.start("--resume"))
+    assert larger.results() == undisturbed
+    made = Counter(larger.calls())
+    assert not {call for call, count in made.items() if count > 1} & before
+    larger.verified()
