@@ -222,9 +222,15 @@ async def test_the_deadline_of_a_rollout_counts_from_its_first_worker(
         second = await deployment.start_one("puppet", worker="second")
         await until(lambda: held(second, "r") and held(second, "r").execution)
         rollout = held(second, "r")
-        (begun, *_) = [entry for entry in await deployment.bus.history("r") if entry.event.type == "session.requested"]
         lived = asyncio.get_running_loop().time() - rollout.started
-        assert lived >= 1.0  # it was adopted after the ack wait
+        begun, taken_over = [
+            await deployment.until(subject)
+            for subject in (
+                deployment.bus.subjects.request("resources", "stage", 1, "r", "m_0"),
+                deployment.bus.subjects.adopted("run", "r", 1),
+            )
+        ]
+        assert lived >= (taken_over.event.time - begun.event.time).total_seconds()
         assert (await deployment.failure("r")).kind == "deadline"
         ended = await deployment.until(deployment.bus.subjects.ended("run", "r"))
         assert (ended.event.time - begun.event.time).total_seconds() >= 2.0
