@@ -5,6 +5,7 @@ ContractError
 ├── InvalidEvent       bytes that are no event of ours
 │   └── NewerVersion   an event whose major version is newer than this code
 ├── InvalidTask        a line of a dataset that is no task (file, line, field)
+├── MissingContext     an event cites what was said in a model call that is not among the events at hand
 ├── NoChatForm         an item that Chat Completions cannot carry
 └── NoResponsesForm    something of Chat Completions that a Responses request or response cannot carry
 """
@@ -14,6 +15,7 @@ __all__ = [
     "InvalidEvent",
     "InvalidName",
     "InvalidTask",
+    "MissingContext",
     "NewerVersion",
     "NoChatForm",
     "NoResponsesForm",
@@ -42,6 +44,10 @@ class InvalidTask(ContractError):
     def __init__(self, message: str, *, where: str = "", field: str = "") -> None:
         self.where, self.field, self.message = where, field, message
         super().__init__(": ".join(part for part in (where, field, message) if part))
+
+
+class MissingContext(ContractError):
+    """A cited model call is not among the events at hand, or has fewer items."""
 
 
 class NoChatForm(ContractError):

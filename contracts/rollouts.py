@@ -1,10 +1,12 @@
 """What a rollout is asked for with and what it ends with: the `data` of its events. No I/O.
 
-A call's `data` is the callee's own request: a Responses request for a model, `ToolCall`, `SessionSeed` and
+A call's `data` is the callee's own request: `ModelRequest` for a model, `ToolCall`, `SessionSeed` and
 `VerifyRequest` for resources, `RolloutRequest` for an agent.
 """
 
 import msgspec
+
+from contracts.contexts import Citation
 
 
 class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,11 +68,13 @@ class RolloutResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """`rollout.completed`; also the reply to an agent called by an agent."""
 
     response: msgspec.Raw
-    """The Responses object with all new items as its output."""
+    """The Responses object with all new items as its output, but for those that are `cited`."""
     reward: float
     """Finite. A rollout without a reward fails; a missing reward is never 0."""
     extra: dict[str, msgspec.Raw] = {}
     """What the verifier returned beside the reward: `reward_components` and its own fields."""
+    cited: Citation | None = None
+    """Where the first items of the output stand already."""
     stats: RolloutStats | None = None
 
 
@@ -120,11 +124,14 @@ class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """A JSON string, or a list of content parts."""
 
 
-class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
+class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`verify.requested`: score this response to this task."""
 
     task: msgspec.Raw
     response: msgspec.Raw
+    """All items that are new since the task as its output, but for those that are `cited`."""
+    cited: Citation | None = None
+    """Where the first items of the output stand already."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -20,7 +20,7 @@ from contracts.events import Recorded
 from contracts.ids import ROOT_CALL, RolloutId, rollout_id
 from contracts.rollouts import RolloutRequest
 from orchestrator.attempts import asked_again
-from orchestrator.results import Outcome, ResultFiles, outcome
+from orchestrator.results import Outcome, ResultFiles, read_outcome
 from orchestrator.tasks import MaterializedTask
 
 OnOutcome = Callable[[Outcome], None]
@@ -131,8 +131,7 @@ async def _hear(
             if rollout not in open_rollouts:
                 continue
             open_rollouts.remove(rollout)
-            data = await bus.fetch_data(recorded.event)
-            done = outcome(requests[rollout], recorded.event, data)
+            done = await read_outcome(bus, requests[rollout], recorded.event)
             files.add(done)
             hear(done)
             if time.monotonic() - flushed > FLUSH_S:
@@ -158,6 +157,6 @@ async def outcomes_in_log(bus: Bus, run_id: str) -> AsyncIterator[Outcome]:
                 if request is None:
                     _log.warning("request_missing", rollout=event.rolloutid, hint="the log has forgotten it: max_age_s")
                     continue
-                yield outcome(request, event, await bus.fetch_data(event))
+                yield await read_outcome(bus, request, event)
             elif event.replyto == bus.subjects.ended(run_id, event.rolloutid):
                 requests[event.rolloutid] = _REQUEST.decode(await bus.fetch_data(event))

@@ -11,7 +11,9 @@ from typing import IO, Any, Self
 
 import msgspec
 
+from bus import Bus
 from bus.run_folder import FAILURES, ROLLOUTS
+from components.workers.contexts import response_of
 from contracts.events import Event
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, RolloutStats
 
@@ -44,21 +46,29 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """When it ended, by the clock of the worker that ended it."""
 
 
-def outcome(request: RolloutRequest, event: Event, data: bytes) -> Outcome:
-    """The outcome of a rollout, from its request and its terminal event, whose data may have been a blob."""
+async def read_outcome(bus: Bus, request: RolloutRequest, event: Event) -> Outcome:
+    """The outcome of a rollout, from its request and its terminal event, with what that refers to in the log."""
+    data = await bus.fetch_data(event)
+    if event.type != "rollout.completed":
+        return _outcome(request, event, _FAILURE.decode(data))
+    result = _RESULT.decode(data)
+    response = await response_of(bus, event.rolloutid, result)
+    return _outcome(request, event, msgspec.structs.replace(result, response=response))
+
+
+def _outcome(request: RolloutRequest, event: Event, ending: RolloutResult | RolloutFailure) -> Outcome:
     line: dict[str, Any] = dict(_FIELDS.decode(request.task))
     reward, error, message = None, None, ""
-    if event.type == "rollout.completed":
-        result = _RESULT.decode(data)
-        stats, reward = result.stats, float(result.reward)
-        line |= result.extra
-        line["response"] = result.response
+    stats = ending.stats
+    if isinstance(ending, RolloutResult):
+        reward = float(ending.reward)
+        line |= ending.extra
+        line["response"] = ending.response
         line["reward"] = reward
     else:
-        failed = _FAILURE.decode(data)
-        stats, error, message = failed.stats, failed.kind, failed.message
+        error, message = ending.kind, ending.message
         line.pop("reward", None)
-        line["error"] = {"kind": failed.kind, "message": failed.message, "details": failed.details}
+        line["error"] = {"kind": ending.kind, "message": ending.message, "details": ending.details}
         line["outcome"] = event.type.partition(".")[2]
     line["rollout_id"] = event.rolloutid
     line["run_id"] = request.run_id

@@ -123,6 +123,6 @@ def _call(trajectory: Trajectory, step: Step) -> CallDocument | None:
         waited_s=step.waited,
         parallel=step.together,
         failed=call.failed,
-        request=msgspec.Raw(trajectory.data(call.requested.event)),
+        request=msgspec.Raw(trajectory.asked(call)),
         reply=msgspec.Raw(trajectory.data(replied.event)) if replied is not None else None,
     )

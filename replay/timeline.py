@@ -79,7 +79,7 @@ class News:
 
     def request(self, call: Call) -> tuple[dict[str, Any], list[Any]]:
         """The settings that differ from the previous model call of the same agent, and the new items of the input."""
-        params = self._decoded(call.requested)
+        params = self._decoded(self._trajectory.asked(call))
         given = params.pop("input", [])
         items: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
         said = self._said.setdefault(_scope(call), set())
@@ -98,7 +98,7 @@ class News:
         """The model's reply; its items count as said."""
         if call.replied is None:
             return {}
-        response = self._decoded(call.replied)
+        response = self._decoded(self._trajectory.data(call.replied.event))
         for item in response.get("output") or ():
             self._said.setdefault(_scope(call), set()).add(_mark(item))
         return response
@@ -108,11 +108,11 @@ class News:
         item = {"type": "function_call_output", "call_id": call_id, "output": output}
         self._said.setdefault(_scope(call), set()).add(_mark(item))
 
-    def _decoded(self, recorded: Recorded) -> dict[str, Any]:
+    def _decoded(self, data: bytes) -> dict[str, Any]:
         try:
-            return _PARAMS.decode(self._trajectory.data(recorded.event))
+            return _PARAMS.decode(data)
         except msgspec.DecodeError:  # not ours to judge here: it is shown raw
-            return {"data": self._trajectory.data(recorded.event).decode(errors="replace")}
+            return {"data": data.decode(errors="replace")}
 
 
 def _scope(call: Call) -> str:

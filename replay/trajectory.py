@@ -12,15 +12,18 @@ from typing import Final, TypeVar
 import msgspec
 
 from components.durable.history import SUB_CALL
+from contracts.contexts import ModelCalls
+from contracts.errors import MissingContext
 from contracts.events import Event, Kind, Recorded
 from contracts.ids import ROOT_CALL
-from contracts.rollouts import Adopted, RolloutFailure, RolloutRequest, RolloutResult
+from contracts.rollouts import Adopted, RolloutFailure, RolloutRequest, RolloutResult, VerifyRequest
 from replay.errors import BrokenHistory
 
 Decoded = TypeVar("Decoded", bound=msgspec.Struct)
 
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
 _RESULT: Final = msgspec.json.Decoder(RolloutResult)
+_VERIFY: Final = msgspec.json.Decoder(VerifyRequest)
 _FAILURE: Final = msgspec.json.Decoder(RolloutFailure)
 _ADDRESS: Final = 4
 """Tokens of a request's subject up to and with the instance."""
@@ -109,17 +112,47 @@ class Trajectory:
             raise BrokenHistory(f"event {event.id}: its data {event.dataref} is not there") from None
 
     @cached_property
+    def _model_calls(self) -> ModelCalls:
+        calls = [call for call in self.calls.values() if call.what == "model"]
+        requests = {call.key: self.data(call.requested.event) for call in calls}
+        replies = {call.key: self.data(call.replied.event) for call in calls if call.replied is not None}
+        return ModelCalls(requests, replies)
+
+    def asked(self, call: Call) -> bytes:
+        """What the callee was asked, whole: of a model a Responses request, of a verifier the response to score."""
+        data = self.data(call.requested.event)
+        try:
+            if call.what == "model":
+                return self._model_calls.whole_request(data)
+            if call.what == "verify":
+                asked = _VERIFY.decode(data)
+                whole = self._model_calls.whole_response(asked.response, asked.cited)
+                return msgspec.json.encode(VerifyRequest(task=asked.task, response=whole))
+        except msgspec.DecodeError:  # not ours to judge here: it is shown as it stands
+            return data
+        except MissingContext as error:
+            raise BrokenHistory(f"rollout {self.rollout_id}, event {call.requested.seq}: {error}") from error
+        return data
+
+    @cached_property
     def request(self) -> RolloutRequest:
         """What was asked for."""
         return self.decoded(self.requested, _REQUEST)
 
     @cached_property
     def outcome(self) -> RolloutResult | RolloutFailure | None:
-        """How it ended; None while it is in flight."""
-        return self.ending(self.ended)
+        """How it ended, with the whole response; None while it is in flight."""
+        found = self.ending(self.ended)
+        if self.ended is None or not isinstance(found, RolloutResult):
+            return found
+        try:
+            whole = self._model_calls.whole_response(found.response, found.cited)
+        except (MissingContext, msgspec.DecodeError) as error:
+            raise BrokenHistory(f"rollout {self.rollout_id}, event {self.ended.seq}: {error}") from error
+        return msgspec.structs.replace(found, response=whole, cited=None)
 
     def ending(self, replied: Recorded | None) -> RolloutResult | RolloutFailure | None:
-        """What the rollout, or an agent that was called, came to; None where there is no such event yet."""
+        """What the rollout, or an agent that was called, came to, as recorded; None where there is no such event yet."""
         if replied is None:
             return None
         if replied.event.type in ("rollout.completed", "agent.replied"):

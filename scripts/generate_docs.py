@@ -16,7 +16,7 @@ from pydantic.json_schema import models_json_schema
 import contracts.chat
 import contracts.responses
 from bus import deadletter
-from contracts import deployments, events, rollouts
+from contracts import contexts, deployments, events, rollouts
 from contracts.ids import ROOT_CALL
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -25,7 +25,7 @@ _PAYLOADS: dict[str, tuple[str, str, type[Any] | None, str]] = {
     # event type: (channel, what it says, type of `data`, title)
     "rollout.requested": ("request", "one attempt at one task is asked for", rollouts.RolloutRequest, ""),
     "agent.requested": ("request", "an agent hands a task to another agent", rollouts.RolloutRequest, ""),
-    "model.requested": ("request", "a model call", contracts.responses.ResponseCreateParams, ""),
+    "model.requested": ("request", "a model call", contexts.ModelRequest, ""),
     "session.requested": ("request", "a session is to be started from the task", rollouts.SessionSeed, ""),
     "tool.requested": ("request", "a function call of the model", rollouts.ToolCall, ""),
     "verify.requested": ("request", "a response is to be scored", rollouts.VerifyRequest, ""),
@@ -105,7 +105,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         )
         _, document = models_json_schema([(model, "serialization") for model in models])
         found[_module(package.__name__)] = document
-    for module in (events, rollouts, deployments, deadletter):
+    for module in (events, contexts, rollouts, deployments, deadletter):
         structs = [
             member
             for member in vars(module).values()

@@ -11,7 +11,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final
 
-import reasoning_gym  # type: ignore[import-not-found,unused-ignore]  # not of JetGym's own requirements
+import reasoning_gym  # type: ignore[import-untyped,unused-ignore]  # not of JetGym's own requirements
 
 SEED: Final = 20261
 FAMILIES: Final[dict[str, dict[str, Any]]] = {

@@ -17,6 +17,7 @@ from typing_extensions import TypeVar
 from components.agents.errors import AgentMisused, WrongType
 from components.config import AgentRef, ComponentConfig, DatasetConfig, ModelRef, PoolConfig, ResourcesRef
 from components.durable import Context
+from contracts.contexts import Speaker
 from contracts.responses import FunctionCall, FunctionCallOutput, Response, ResponseCreateParams
 from contracts.rollouts import RolloutRequest, RolloutResult, SessionSeed, ToolCall, ToolOutput, Verdict, VerifyRequest
 from contracts.tasks import Task
@@ -61,6 +62,7 @@ class Agent(Generic[C_co]):
         self.config = config
         self.rollout = rollout
         self._context = context
+        self._speaker = Speaker()
 
     async def run(self, task: Task) -> RolloutResult:
         """The whole rollout: seed the session, `responses`, verify. Override it to wrap a foreign gym."""
@@ -85,11 +87,12 @@ class Agent(Generic[C_co]):
 
     def model_named(self, instance: str) -> "ModelHandle":
         """Another model; give its name a config field of type `ModelRef`, so that it is checked before the start."""
-        return ModelHandle(self._context, instance)
+        return ModelHandle(self._context, instance, self._speaker)
 
     def resources_named(self, instance: str) -> "ResourcesHandle":
         """Another resources instance; its config field has the type `ResourcesRef`."""
-        return ResourcesHandle(self._context, instance, sessionless=instance in self.rollout.sessionless)
+        sessionless = instance in self.rollout.sessionless
+        return ResourcesHandle(self._context, instance, self._speaker, sessionless=sessionless)
 
     def agent_named(self, instance: AgentRef) -> "AgentHandle":
         """An agent to hand a task to; its config field has the type `AgentRef`."""
@@ -100,6 +103,13 @@ class Agent(Generic[C_co]):
         _expect(response, Response, "result() takes a {expected}, it was given {found}")
         fields = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in extra.items()}
         return RolloutResult(response=_dump(response), reward=reward, extra=fields)
+
+    def cited(self, result: RolloutResult) -> RolloutResult:
+        """A result as it is stored: items that stand in the log already are cited. For the worker, not for authors."""
+        if not isinstance(result, RolloutResult):
+            return result  # whoever checks results says what is wrong with it
+        response, cited = self._speaker.cite(result.response)
+        return msgspec.structs.replace(result, response=response, cited=cited)
 
     def now(self) -> datetime:
         """The time of the latest event of this rollout: use it where you would use the clock."""
@@ -131,22 +141,26 @@ _TOOL_OUTPUT = msgspec.json.Decoder(ToolOutput)
 class ModelHandle:
     """A model, as an agent sees it."""
 
-    def __init__(self, context: Context, instance: str) -> None:
-        self._context, self._instance = context, instance
+    def __init__(self, context: Context, instance: str, speaker: Speaker) -> None:
+        self._context, self._instance, self._speaker = context, instance, speaker
 
     async def responses(self, request: ResponseCreateParams) -> Response:
         """One model call. Raises `CallFailed` with the typed error if the model could not answer."""
         _expect(request, ResponseCreateParams, "model.responses() takes a {expected}, it was given {found}")
-        reply = self._context.call("models", self._instance, "model.requested", request.to_json())
-        del request  # as in `Context.call`
-        return Response.model_validate_json(await reply)
+        key = self._context.next_key
+        data, asked = self._speaker.ask(request.to_json())
+        answered = self._context.call("models", self._instance, "model.requested", data)
+        del request, data  # as in `Context.call`
+        reply = await answered
+        self._speaker.hear(key, asked, reply)
+        return Response.model_validate_json(reply)
 
 
 class ResourcesHandle:
     """A resources component's session for this rollout, as an agent sees it."""
 
-    def __init__(self, context: Context, instance: str, *, sessionless: bool) -> None:
-        self._context, self._instance, self._sessionless = context, instance, sessionless
+    def __init__(self, context: Context, instance: str, speaker: Speaker, *, sessionless: bool) -> None:
+        self._context, self._instance, self._speaker, self._sessionless = context, instance, speaker, sessionless
 
     async def seed_session(self, task: Task) -> None:
         """Starts the session from the task; no call where the component keeps none."""
@@ -167,7 +181,8 @@ class ResourcesHandle:
         _expect(task, Task, "resources.verify() takes a {expected} first, it was given {found}")
         _expect(response, Response, "resources.verify() takes a {expected} second, it was given {found}")
         raw = _dump(response)
-        verdict = await self._call("verify.requested", VerifyRequest(task=task.raw, response=raw))
+        short, cited = self._speaker.cite(raw)
+        verdict = await self._call("verify.requested", VerifyRequest(task=task.raw, response=short, cited=cited))
         scored = _VERDICT.decode(verdict)
         return RolloutResult(response=raw, reward=scored.reward, extra=scored.extra)
 

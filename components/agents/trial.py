@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from components.agents.base import Agent, AgentConfig, RolloutInfo
 from components.durable import Call, Context, Execution, Reply
+from contracts.contexts import ModelCalls
 from contracts.events import CallError
 from contracts.rollouts import RolloutResult
 from contracts.tasks import Task
@@ -31,15 +32,36 @@ def run_agent(
     async def main(context: Context) -> RolloutResult:
         return await agent(config, context, info).run(Task(task))
 
+    said = _Said()
     execution = Execution(rollout_id, main, time=now)
     calls = deque(execution.start())
     while calls and not execution.done:
         call = calls.popleft()
         now += timedelta(seconds=call.delay)
-        outcome, data = ("replied", b"null") if call.kind == "timers" else _encoded(answer(call))
+        outcome, data = ("replied", b"null") if call.kind == "timers" else _encoded(answer(said.heard(call)))
+        said.answered(call, outcome, data)
         reply = Reply(key=call.key, type=f"{call.type.partition('.')[0]}.{outcome}", data=data, time=now)
         calls.extend(execution.deliver(reply))
     return execution.result()
+
+
+class _Said:
+    """What the model calls were about, so that each is answered as a whole Responses request."""
+
+    def __init__(self) -> None:
+        self._requests: dict[str, bytes] = {}
+        self._replies: dict[str, bytes] = {}
+        self._calls = ModelCalls(self._requests, self._replies)
+
+    def heard(self, call: Call) -> Call:
+        if call.type != "model.requested":
+            return call
+        self._requests[call.key] = call.data
+        return msgspec.structs.replace(call, data=self._calls.whole_request(call.data))
+
+    def answered(self, call: Call, outcome: str, data: bytes) -> None:
+        if outcome == "replied":
+            self._replies[call.key] = data
 
 
 def _encoded(answer: BaseModel | msgspec.Struct | bytes | None) -> tuple[str, bytes]:

@@ -34,6 +34,11 @@ class Context:
         del data  # what was asked is not kept while the rollout waits: a worker holds tens of thousands
         return await reply
 
+    @property
+    def next_key(self) -> str:
+        """The key that the next call of this branch will have."""
+        return self._loop.next_key
+
     def now(self) -> datetime:
         """The time of the latest event given to this rollout, UTC.
 

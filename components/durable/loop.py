@@ -150,11 +150,16 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         task = asyncio.current_task(self)
         return task if type(task) is Branch else self._outside
 
-    def _next_key(self) -> str:
+    @property
+    def next_key(self) -> str:
+        """The key that the next call of the branch which runs now will have."""
         branch = self._branch()
-        number = branch.calls
-        branch.calls = number + 1
-        return f"{self.prefix}{branch.path}_{number}"
+        return f"{self.prefix}{branch.path}_{branch.calls}"
+
+    def _next_key(self) -> str:
+        key = self.next_key
+        self._branch().calls += 1
+        return key
 
     def _spinning(self, batch: list[Handle]) -> AgentSpins:
         reason = f"{MAX_STEPS} steps without waiting for a call; is there a loop around an `await` that never waits?"

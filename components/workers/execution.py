@@ -25,6 +25,8 @@ def execution_of(
     )
 
     async def main(context: Context) -> RolloutResult:
-        return await agent(config, context, info).run(Task(request.task))
+        running = agent(config, context, info)
+        result = await running.run(Task(request.task))
+        return result if prefix else running.cited(result)  # who called a nested agent reads its result as it stands
 
     return Execution(event.rolloutid, main, time=event.time, prefix=prefix, cause=event.id)

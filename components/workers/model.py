@@ -1,18 +1,21 @@
 """Serves model calls: a Responses request in, a Responses reply out.
 
-Decodes the request for the component and encodes its reply; the deadline is the config's. It never looks into items.
+Decodes the request for the component, with what it cites, and encodes its reply; the deadline is the config's.
 """
 
 import asyncio
 
+import msgspec
 from pydantic import ValidationError
 
 from bus import Bus, Delivery
 from components.models.base import Model, ModelCall, ModelConfig
 from components.models.errors import ModelError
 from components.workers.callee import Callee, CallRefused
+from components.workers.contexts import Contexts
 from components.workers.spec import WorkerSpec
-from contracts.events import CallError
+from contracts.contexts import SHORT, Context, asked, read_request
+from contracts.events import CallError, Event
 from contracts.responses import ResponseCreateParams
 
 
@@ -21,6 +24,7 @@ class ModelWorker:
 
     def __init__(self, bus: Bus, model: Model[ModelConfig], spec: WorkerSpec) -> None:
         self._model, self._spec = model, spec
+        self._contexts = Contexts(bus)
         self._callee = Callee(bus, self._answer, concurrency=model.config.pool.concurrency)
 
     @property
@@ -47,11 +51,12 @@ class ModelWorker:
         await self._model.stop()
 
     async def _answer(self, delivery: Delivery, data: bytes) -> bytes:
-        try:
-            params = ResponseCreateParams.model_validate_json(data)
-        except ValidationError as error:
-            raise CallRefused(CallError(kind="bad_request", message=f"not a Responses request: {error}")) from error
         request, deadline_s = delivery.event, self._model.config.deadline_s
+        try:
+            context, whole = await self._whole(request, data)
+            params = ResponseCreateParams.model_validate_json(whole)
+        except (ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise CallRefused(CallError(kind="bad_request", message=f"not a Responses request: {error}")) from error
         call = ModelCall(rollout_id=request.rolloutid, call_key=request.callkey, wait=self._callee.wait)
         try:
             async with asyncio.timeout(deadline_s) as deadline:
@@ -63,4 +68,17 @@ class ModelWorker:
                 raise  # the component's own
             message = f"model {self._spec.instance} did not answer within its deadline_s of {deadline_s:g} seconds"
             raise CallRefused(CallError(kind="deadline", message=message)) from error
-        return response.to_json()
+        reply = response.to_json()
+        if context is not None:
+            self._contexts.keep(request.rolloutid, request.callkey, context.and_reply(reply), len(data) + len(reply))
+        return reply
+
+    async def _whole(self, request: Event, data: bytes) -> tuple[Context | None, bytes]:
+        """The Responses request, and what to remember of it: nothing where the next one will hardly cite it."""
+        asks = read_request(data)
+        if asks.cited is None:
+            return (asked(asks, None) if len(data) > SHORT // 2 else None), bytes(asks.request)
+        context = asked(asks, await self._contexts.of(request.rolloutid, asks.cited))
+        if context is None:
+            raise msgspec.ValidationError("it cites a call, and its input is no list of items")
+        return context, context.whole()

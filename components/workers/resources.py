@@ -14,6 +14,7 @@ from components.resources.base import Resources, ResourcesConfig
 from components.resources.errors import ResourcesError
 from components.resources.runtime import History, Runtime
 from components.workers.callee import Callee, CallRefused
+from components.workers.contexts import response_of
 from components.workers.rollout import prefix_of
 from components.workers.spec import WorkerSpec
 from contracts.events import CallError, Event
@@ -70,7 +71,7 @@ class ResourcesWorker:
                 output = await self._runtime.call(session, _TOOL_CALL.decode(data), recover=recover)
                 reply = msgspec.json.encode(output)
             else:
-                verdict = await self._runtime.verify(session, _VERIFY.decode(data), recover=recover)
+                verdict = await self._runtime.verify(session, await self._asked(request, data), recover=recover)
                 self._runtime.drop(session)
                 reply = msgspec.json.encode(verdict)
         except ResourcesError as error:
@@ -79,6 +80,11 @@ class ResourcesWorker:
             raise CallRefused(CallError(kind="bad_request", message=f"{request.type}: {error}")) from error
         self._applied(session)
         return reply
+
+    async def _asked(self, request: Event, data: bytes) -> VerifyRequest:
+        asked = _VERIFY.decode(data)
+        response = await response_of(self._bus, request.rolloutid, asked)
+        return VerifyRequest(task=asked.task, response=response)
 
     def _applied(self, session: str) -> None:
         """The session has this task's call in it, and the log does not yet."""

@@ -15,6 +15,7 @@ from bus.topology import stream_info
 from components.durable import Call
 from contracts.events import CallError
 from contracts.responses import output_message
+from contracts.rollouts import RolloutResult
 from orchestrator.run_files import RunFiles
 from replay.bulk import Bulk
 from replay.errors import UnknownName
@@ -114,7 +115,9 @@ async def test_data_in_blobs_is_read_verified_and_exported(bus: Bus, server: str
     await publish(bus, recorder)
     async with open_source(there(server, bus.config)) as source:
         trajectory = await load(source, "r1-00000-00")
-        assert len(trajectory.blobs) == 3  # the reply, the request to verify, the result
+        assert len(trajectory.blobs) == 1  # the reply, which the request to verify and the result cite
+        assert isinstance(trajectory.outcome, RolloutResult)
+        assert said.encode() in trajectory.outcome.response
         assert trajectory.reward == 1.0
         (live,) = await verified(source)
         deployment = await source.deployment()

@@ -65,7 +65,7 @@ def calculator(call: Call) -> bytes | CallError:
     data = msgspec.json.decode(call.data)
     match call.type:
         case "model.requested":
-            if any(item.get("type") == "function_call_output" for item in data["input"]):
+            if any(item.get("type") == "function_call_output" for item in data["request"]["input"]):
                 return model_reply(output_message("12 and 35", item_id="msg_1"))
             return model_reply(
                 function_call("c1", "add", '{"a": 5, "b": 7}'), function_call("c2", "multiply", '{"a": 5, "b": 7}')

@@ -131,7 +131,7 @@ def test_an_agent_and_the_one_that_it_calls_are_both_verified() -> None:
 def test_a_call_with_other_arguments_is_named_by_key_line_and_field() -> None:
     found = departure(recorded(Twice), TwiceOtherwise)
     assert found is not None
-    assert (found.call_key, found.field) == ("m2_0", "data.temperature")
+    assert (found.call_key, found.field) == ("m2_0", "data.request.temperature")
     assert (found.recorded, found.made) == ("nothing", "0.5")
     assert found.file == __file__
     assert found.line == TwiceOtherwise.responses.__code__.co_firstlineno + 2
