@@ -152,7 +152,7 @@ class Trajectory:
         return msgspec.structs.replace(found, response=whole, cited=None)
 
     def ending(self, replied: Recorded | None) -> RolloutResult | RolloutFailure | None:
-        """What the rollout, or an agent that was called, came to, as recorded; None where there is no such event yet."""
+        """What the rollout, or an agent that was called, is recorded to have come to; None where it has not ended."""
         if replied is None:
             return None
         if replied.event.type in ("rollout.completed", "agent.replied"):
