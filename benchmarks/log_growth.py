@@ -1,0 +1,122 @@
+"""How many bytes a long rollout takes in the log, for each byte of its items.
+
+Collects rollouts of 50 and of 200 turns with `jetgym run`. In each turn the model says something and calls a tool, and
+the tool answers: three items, about 1 kB together, of random text that no compression makes smaller. Reported is what
+the stream's files take on disk, and beside it what NATS counts before compression, both over the bytes of the items.
+
+    python benchmarks/log_growth.py --json
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import string
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bus import Bus, EmbeddedServer, LogConfig
+from bus.overview import overview
+
+ROOT = Path(__file__).parent.parent
+TURNS = (50, 200)
+ROLLOUTS = {50: 160, 200: 40}
+"""By turns: as many events each, and some blocks of the store, of which the last one is not compressed yet."""
+
+ECHO = '''
+"""Answers with a text of its own."""
+
+import random
+import string
+
+from components.resources.base import Resources, tool
+
+
+class Echo(Resources):
+    @tool
+    def look(self, at: str) -> str:
+        """Looks at something."""
+        return "".join(random.Random(at).choices(string.ascii_letters + string.digits, k=350))
+
+    def verify(self, response) -> float:
+        return 1.0
+'''
+
+
+def noise(rng: random.Random, length: int) -> str:
+    """Text that does not compress."""
+    return "".join(rng.choices(string.ascii_letters + string.digits, k=length))
+
+
+def config(turns: int) -> dict[str, Any]:
+    """The deployment: a model that says and calls something else in each turn."""
+    rng = random.Random(1)  # noqa: S311
+    script: list[dict[str, Any]] = [
+        {"text": noise(rng, 300), "calls": [{"name": "look", "arguments": {"at": noise(rng, 60)}}]}
+        for _ in range(turns - 1)
+    ]
+    return {
+        "solver": {"agents": {"simple_agent": {"model": "policy", "resources": "world", "max_turns": turns + 1}}},
+        "policy": {"models": {"scripted_model": {"turns": [*script, {"text": "done"}]}}},
+        "world": {"resources": {"echo": {}}},
+    }
+
+
+def measure(turns: int, overrides: list[str]) -> dict[str, float]:
+    """Bytes on disk and bytes counted, for each byte of the items."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "components" / "resources" / "echo").mkdir(parents=True)
+        (folder / "components" / "resources" / "echo" / "app.py").write_text(ECHO)
+        (folder / "main.yaml").write_text(yaml.safe_dump(config(turns)))
+        task = {"responses_create_params": {"input": [{"role": "user", "content": "Look around."}]}}
+        (folder / "tasks.jsonl").write_text(f"{json.dumps(task)}\n" * ROLLOUTS[turns])
+        command = [sys.executable, "-P", "-m", "orchestrator", "run", "main.yaml", "--input", "tasks.jsonl"]
+        subprocess.run([*command, "--output", "out", *overrides], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        items = 0
+        for line in (folder / "out" / "rollouts.jsonl").read_bytes().splitlines():
+            done = json.loads(line)
+            for item in [*done["responses_create_params"]["input"], *done["response"]["output"]]:
+                items += len(json.dumps(item, separators=(",", ":")))
+        blocks = (folder / "out" / "log" / "store").rglob("*.blk")
+        disk = sum(path.stat().st_size for path in blocks)
+        counted = asyncio.run(stored(folder / "out" / "log"))
+    return {"disk": disk / items, "counted": counted / items, "items_a_rollout": items / ROLLOUTS[turns]}
+
+
+async def stored(directory: Path) -> int:
+    """The bytes of a log at rest, as NATS counts them."""
+    server = await EmbeddedServer.start(directory, LogConfig())
+    try:
+        async with await Bus.connect(server.url, LogConfig(), name="orchestrator/bench", writer="bench") as bus:
+            return (await overview(bus)).bytes
+    finally:
+        await server.stop()
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON line")
+    parser.add_argument("overrides", nargs="*", help="of the config, like ++log.compression=false")
+    args = parser.parse_args()
+    found = {turns: measure(turns, args.overrides) for turns in TURNS}
+    if args.json:
+        report = {f"turns_{turns}": round(each["disk"], 3) for turns, each in found.items()}
+        report |= {f"counted_{turns}": round(each["counted"], 3) for turns, each in found.items()}
+        print(json.dumps(report))
+        return
+    for turns, each in found.items():
+        print(
+            f"{turns} turns, {each['items_a_rollout'] / 1000:.0f} kB of items: {each['disk']:.2f} bytes on disk "
+            f"for each byte of items, {each['counted']:.2f} before compression"
+        )
+
+
+if __name__ == "__main__":
+    main()
