@@ -10,8 +10,6 @@ the stream's files take on disk, and beside it what NATS counts before compressi
 import argparse
 import asyncio
 import json
-import random
-import string
 import subprocess
 import sys
 import tempfile
@@ -23,46 +21,17 @@ import yaml
 from bus import Bus, EmbeddedServer, LogConfig
 from bus.overview import overview
 
-ROOT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parent / "project"
 TURNS = (50, 200)
 ROLLOUTS = {50: 160, 200: 40}
 """By turns: as many events each, and some blocks of the store, of which the last one is not compressed yet."""
 
-ECHO = '''
-"""Answers with a text of its own."""
-
-import random
-import string
-
-from components.resources.base import Resources, tool
-
-
-class Echo(Resources):
-    @tool
-    def look(self, at: str) -> str:
-        """Looks at something."""
-        return "".join(random.Random(at).choices(string.ascii_letters + string.digits, k=350))
-
-    def verify(self, response) -> float:
-        return 1.0
-'''
-
-
-def noise(rng: random.Random, length: int) -> str:
-    """Text that does not compress."""
-    return "".join(rng.choices(string.ascii_letters + string.digits, k=length))
-
 
 def config(turns: int) -> dict[str, Any]:
-    """The deployment: a model that says and calls something else in each turn."""
-    rng = random.Random(1)  # noqa: S311
-    script: list[dict[str, Any]] = [
-        {"text": noise(rng, 300), "calls": [{"name": "look", "arguments": {"at": noise(rng, 60)}}]}
-        for _ in range(turns - 1)
-    ]
+    """The deployment: a model that says and calls something else in each turn, and a tool that answers."""
     return {
         "solver": {"agents": {"simple_agent": {"model": "policy", "resources": "world", "max_turns": turns + 1}}},
-        "policy": {"models": {"scripted_model": {"turns": [*script, {"text": "done"}]}}},
+        "policy": {"models": {"talker": {"turns": turns}}},
         "world": {"resources": {"echo": {}}},
     }
 
@@ -71,13 +40,12 @@ def measure(turns: int, overrides: list[str]) -> dict[str, float]:
     """Bytes on disk and bytes counted, for each byte of the items."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "components" / "resources" / "echo").mkdir(parents=True)
-        (folder / "components" / "resources" / "echo" / "app.py").write_text(ECHO)
         (folder / "main.yaml").write_text(yaml.safe_dump(config(turns)))
         task = {"responses_create_params": {"input": [{"role": "user", "content": "Look around."}]}}
         (folder / "tasks.jsonl").write_text(f"{json.dumps(task)}\n" * ROLLOUTS[turns])
-        command = [sys.executable, "-P", "-m", "orchestrator", "run", "main.yaml", "--input", "tasks.jsonl"]
-        subprocess.run([*command, "--output", "out", *overrides], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "-P", "-m", "orchestrator", "run", str(folder / "main.yaml"), "--input"]
+        command += [str(folder / "tasks.jsonl"), "--output", str(folder / "out"), *overrides]
+        subprocess.run(command, cwd=PROJECT, check=True, stdout=subprocess.DEVNULL)
         items = 0
         for line in (folder / "out" / "rollouts.jsonl").read_bytes().splitlines():
             done = json.loads(line)
