@@ -79,8 +79,8 @@ def test_a_run_without_a_reward_is_no_success_and_skipped_lines_are_counted(proj
     failing = ("policy.models.scripted_model.turns=[{error: context_length}]", "--skip-bad-lines")
     ran = jetgym(project, "run", "main.yaml", *failing, "--input", "tasks.jsonl", "--output", "out")
     assert ran.returncode == 1, ran.stderr
-    assert "failed with context_length: 3" in ran.stdout
-    assert "1 lines of the input were no tasks and were skipped" in ran.stdout
+    assert "3 failed with context_length, one of them:" in ran.stdout
+    assert "1 bad line of the input skipped" in ran.stdout
     metrics = json.loads((project / "out" / "metrics.json").read_text())
     assert metrics["run"]["skipped_lines"] == 1
     assert metrics["run"]["reward"]["mean"] is None

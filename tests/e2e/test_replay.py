@@ -128,7 +128,7 @@ def test_changed_code_departs_at_the_line_that_changed(project: Path) -> None:
     said = replay(project, "verify", ids[0], code=1)
     line = next(n for n, text in enumerate(app.read_text().splitlines(), start=1) if "self.hot(request)" in text)
     assert f"components/agents/clumsy/app.py:{line}\n" in said
-    assert "data.temperature" in said
+    assert "data.request.temperature" in said
     assert "The source of clumsy has changed since it was recorded." in said
     assert "8 rollouts: 6 same, 2 depart" in replay(project, "verify", "--run", "last", code=1)
 

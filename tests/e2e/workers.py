@@ -15,6 +15,7 @@ import msgspec
 from bus import Bus, Conflict, LogConfig, Unreachable
 from components.loading import add_roots, load
 from components.workers.agent import AgentWorker
+from components.workers.contexts import response_of
 from components.workers.execution import execution_of
 from components.workers.model import ModelWorker
 from components.workers.resources import ResourcesWorker
@@ -171,8 +172,10 @@ class Deployment:
         """How the rollout ended, when it has."""
         recorded = await self.until(self.bus.subjects.ended(run, rollout))
         data = await self.bus.fetch_data(recorded.event)
-        kind = RolloutResult if recorded.event.type == "rollout.completed" else RolloutFailure
-        return msgspec.json.decode(data, type=kind)  # type: ignore[return-value]  # one of the two
+        if recorded.event.type == "rollout.completed":
+            result = msgspec.json.decode(data, type=RolloutResult)
+            return msgspec.structs.replace(result, response=await response_of(self.bus, rollout, result))
+        return msgspec.json.decode(data, type=RolloutFailure)
 
     async def reward(self, rollout: str) -> float:
         """The reward of a rollout that completes."""
