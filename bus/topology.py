@@ -55,8 +55,8 @@ class LogConfig(BaseModel):
     max_age_s: float = Field(default=0.0)
     """Seconds after which events are forgotten, 0 for never, else at least an hour. It must be longer than any rollout
     takes: the events of an open one may not go."""
-    compression: bool = False
-    """S2 compression of the log on disk."""
+    compression: bool = True
+    """S2 compression of the log on disk: less than half the bytes. NATS compresses a block when it is full."""
     inline_limit: int = Field(default=65_536, ge=1024)
     """Data of more bytes than this is stored once as a blob and referred to by its SHA-256."""
     blob_limit: int = Field(default=64 * 1024 * 1024, ge=1024, le=1024 * 1024 * 1024)
