@@ -160,7 +160,7 @@ def test_how_the_log_was_made_is_read_from_the_runs_config(results: Path) -> Non
     assert log_of(run).namespace == "jetgym"
     (run.path / "config.yaml").write_text("log: {namespace: other, partitions: 4}")
     assert (log_of(run).namespace, log_of(run).partitions) == ("other", 4)
-    (run.path / "config.yaml").write_text("log: {partition: 4}")
+    (run.path / "config.yaml").write_text("log: {partitions: many}")
     with pytest.raises(NoSource, match=r"its `log` section is wrong"):
         log_of(run)
 
