@@ -37,8 +37,8 @@ class Rollout:
 
     def turn(self, request: dict[str, Any], output: list[Any]) -> str:
         key = f"m_{len(self.requests)}"
-        asked = self.speaker.ask(encoded(request))
-        self.requests[key], self.replies[key] = asked.data, encoded({"id": "r", "output": output})
+        self.requests[key], asked = self.speaker.ask(encoded(request))
+        self.replies[key] = encoded({"id": "r", "output": output})
         self.speaker.hear(key, asked, self.replies[key])
         return key
 
@@ -99,16 +99,16 @@ def test_branches_beside_each_other_each_go_on_from_their_own() -> None:
     branches = [[{"role": "user", "content": f"{branch}" * SHORT}] for branch in range(REMEMBERED)]
     keys = [rollout.turn({"input": items}, []) for items in branches]
     for key, items in zip(keys, branches, strict=True):
-        asked = rollout.speaker.ask(encoded({"input": [*items, {"role": "user", "content": "more"}]}))
-        assert read_request(asked.data).cited == Citation(call=key, last=1)
+        data, _ = rollout.speaker.ask(encoded({"input": [*items, {"role": "user", "content": "more"}]}))
+        assert read_request(data).cited == Citation(call=key, last=1)
 
 
 def test_a_request_whose_input_is_a_text_cites_nothing_and_is_not_cited() -> None:
     rollout = Rollout()
     key = rollout.turn({"input": "x" * SHORT}, [{"type": "message", "content": "y"}])
     assert json.loads(rollout.calls.whole_request(rollout.requests[key])) == {"input": "x" * SHORT}
-    again = rollout.speaker.ask(encoded({"input": [{"role": "user", "content": "x" * SHORT}]}))
-    assert read_request(again.data).cited is None
+    again, _ = rollout.speaker.ask(encoded({"input": [{"role": "user", "content": "x" * SHORT}]}))
+    assert read_request(again).cited is None
 
 
 @pytest.mark.parametrize("response", [b"{}", b"[1]", b'{"output": 3}', b"no JSON", b'{"output": []}'])
