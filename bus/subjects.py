@@ -9,6 +9,7 @@ process (`contracts.ids`); here and in `check_subject` only what would make one 
     <ns>.<p>.rollout.ended.<run>.<rollout>                        the one terminal event
     <ns>.<p>.rollout.adopted.<run>.<rollout>.<epoch>
     <ns>.<p>.rollout.revised.<run>.<rollout>.<n>
+    <ns>.<p>.cancel.<run>.<rollout or _>                          this rollout, or the whole run, is to end
     <ns>.<p>.dead.<kind>.<instance>.<rollout or _>.<id>           a dead letter
     <ns>.<p>.dead.<kind>.<instance>.<rollout or _>.<id>.settled   what an operator decided about it
     <ns>.0.policy.<model instance>.<version>
@@ -27,7 +28,7 @@ Deployment = Literal["resolved", "run", "worker", "stopping"]
 """What a deployment records about itself."""
 
 NO_ROLLOUT: Final = "_"
-"""Stands for the rollout in the subject of a dead letter that belongs to none."""
+"""Stands for the rollout in the subject of a dead letter that belongs to none, and of a whole run's cancellation."""
 
 _ALLOWED: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
 
@@ -92,6 +93,16 @@ class Subjects:
         """A later re-score, numbered from 1."""
         return _of(7, f"{self.namespace}.{self.partition(rollout)}.rollout.revised.{run}.{rollout}.{number}")
 
+    def cancel(self, run: str, rollout: str) -> str:
+        """The cancellation of one rollout."""
+        if rollout == NO_ROLLOUT:
+            raise InvalidName(f"the cancellation of a rollout {rollout!r} would be that of its run")
+        return _of(5, f"{self.namespace}.{self.partition(rollout)}.cancel.{run}.{rollout}")
+
+    def cancel_run(self, partition: int, run: str) -> str:
+        """The cancellation of a run in one partition."""
+        return _of(5, f"{self.namespace}.{partition}.cancel.{run}.{NO_ROLLOUT}")
+
     def dead(self, partition: int, kind: str, instance: str, rollout: str, number: str) -> str:
         """A dead letter."""
         return _of(7, f"{self.namespace}.{partition}.dead.{kind}.{instance}.{rollout}.{number}")
@@ -133,6 +144,10 @@ class Subjects:
     def settlements(self, partition: int) -> str:
         """All decisions about dead letters."""
         return f"{self.dead_letters(partition)}.settled"
+
+    def cancels_of(self, partition: int) -> str:
+        """All cancellations."""
+        return f"{self.namespace}.{partition}.cancel.*.*"
 
     def adopted_of(self, partition: int) -> str:
         """All adoptions."""

@@ -39,6 +39,16 @@ def rollout_id(value: str) -> RolloutId:
     return RolloutId(check_name(value, "rollout ID", MAX_ROLLOUT_ID))
 
 
+def attempt_id(first: str, attempt: int) -> RolloutId:
+    """The rollout ID of a later attempt at what `first` was the first attempt at; raises `InvalidName`."""
+    return rollout_id(f"{first}-a{attempt}")
+
+
+def first_attempt(rollout: str, attempt: int) -> str:
+    """The rollout ID of the first attempt, of the one with this ID and number."""
+    return rollout.removesuffix(f"-a{attempt}") if attempt else rollout
+
+
 def call_key(value: str) -> CallKey:
     """`value` as a call key; raises `InvalidName`."""
     return CallKey(check_name(value, "call key", MAX_CALL_KEY))

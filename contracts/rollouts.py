@@ -95,6 +95,14 @@ class Adopted(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
 
 
+class CancelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`cancel.requested`: a rollout with its later attempts, or a whole run, is to end; the subject says which."""
+
+    run_id: str
+    reason: str
+    """For a human."""
+
+
 class TimerRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`timer.requested`: the agent sleeps, or set a timeout."""
 

@@ -4,7 +4,6 @@ Its end stands, as first writer. So asking again is a new attempt: a rollout of 
 the one before, so that asking twice asks once. Called by `jetgym dead requeue`; `collect` awaits what was asked again.
 """
 
-import re
 from contextlib import suppress
 from secrets import token_hex
 from typing import Final
@@ -14,12 +13,11 @@ import msgspec
 from bus import Bus, Conflict
 from bus.letters import decision
 from contracts.events import Recorded
-from contracts.ids import ROOT_CALL, RolloutId, rollout_id
+from contracts.ids import ROOT_CALL, RolloutId, attempt_id, first_attempt
 from contracts.rollouts import RolloutRequest
 from orchestrator.errors import OrchestratorError
 
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
-_ATTEMPT: Final = re.compile(r"-a\d+\Z")
 
 
 class NotAgain(OrchestratorError):
@@ -54,8 +52,7 @@ async def ask_again(bus: Bus, rollout: str, cause: str) -> RolloutId:
     if ended.event.type != "rollout.failed":
         raise NotAgain(f"rollout {rollout} ended as {ended.event.type.rpartition('.')[2]}, it did not fail")
     attempt = request.attempt + 1
-    first = _ATTEMPT.sub("", rollout) if request.attempt else rollout
-    new = rollout_id(f"{first}-a{attempt}")
+    new = attempt_id(first_attempt(rollout, request.attempt), attempt)
     event = bus.event(
         recorded.event.type,
         bus.subjects.request("agents", recorded.subject.split(".")[3], 1, new, ROOT_CALL),

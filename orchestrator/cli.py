@@ -23,6 +23,7 @@ COMMANDS: Final = (
     "status",
     "audit",
     "dead",
+    "cancel",
     "rebuild",
     "validate",
     "datasets",

@@ -3,7 +3,7 @@
 Pure. Per agent and per environment. Standard errors are over tasks, since the repeats of a task are not independent.
 pass@k is the expected best reward of k of a task's n rollouts, `sum_i r_(i) C(i-1, k-1) / C(n, k)` over the sorted
 rewards; for rewards of 0 and 1 that is the estimator of Chen et al., "Evaluating Large Language Models Trained on
-Code" (2021). Failed rollouts have no reward and are counted beside it.
+Code" (2021). Failed and cancelled rollouts have no reward and are counted beside it.
 """
 
 import statistics
@@ -21,6 +21,8 @@ class Metrics:
     def __init__(self) -> None:
         self._rewards: defaultdict[int, list[float]] = defaultdict(list)
         self._failures: Counter[str] = Counter()
+        self.cancelled = 0
+        """Rollouts that somebody ended."""
         self._numbers: defaultdict[str, list[float]] = defaultdict(list)
 
     @property
@@ -30,13 +32,15 @@ class Metrics:
 
     @property
     def failed(self) -> int:
-        """Rollouts that ended without one."""
+        """Rollouts that ended without one, but for those that were cancelled."""
         return self._failures.total()
 
     def add(self, ended: Outcome) -> None:
         """Counts one ended rollout."""
         if ended.reward is not None:
             self._rewards[ended.task_index].append(ended.reward)
+        elif ended.error == "cancelled":
+            self.cancelled += 1
         else:
             self._failures[ended.error or "unknown"] += 1
         if (stats := ended.stats) is None:
@@ -63,6 +67,7 @@ class Metrics:
             "tasks": len(tasks),
             "completed": self.completed,
             "failed": self.failed,
+            "cancelled": self.cancelled,
             "failures": dict(self._failures.most_common()),
             "reward": {
                 "mean": statistics.fmean(means) if means else None,

@@ -41,7 +41,7 @@ class CollectProgress:
     def __init__(self, total: int, console: Console, full_stream: Callable[[], Awaitable[FullStream | None]]) -> None:
         """`full_stream` says what part of the log has no room; see `bus.room`."""
         self._console, self._total, self._full_stream = console, total, full_stream
-        self._done = self._earlier = self._failed = 0
+        self._done = self._earlier = self._failed = self._cancelled = 0
         self._reward = 0.0
         self._began, self._started = datetime.now(UTC), time.monotonic()
         self._told = 0
@@ -78,10 +78,12 @@ class CollectProgress:
         """Counts one ended rollout; of a resumed run, those that ended before tell nothing of its rate."""
         self._done += 1
         self._earlier += ended.time < self._began
-        if ended.reward is None:
-            self._failed += 1
-        else:
+        if ended.reward is not None:
             self._reward += ended.reward
+        elif ended.error == "cancelled":
+            self._cancelled += 1
+        else:
+            self._failed += 1
 
     async def _tick(self) -> None:
         while True:
@@ -122,10 +124,11 @@ class CollectProgress:
             self._console.print(f"{self._done}/{self._total} rollouts · {told}", highlight=False)
 
     def _fields(self) -> dict[str, str]:
-        scored = self._done - self._failed
+        scored = self._done - self._failed - self._cancelled
+        without = ((self._failed, "failed"), (self._cancelled, "cancelled"))
         seconds = max(time.monotonic() - self._started, 1e-9)
         return {
             "rate": f"{(self._done - self._earlier) / seconds:.1f}/s",
             "reward": f"mean reward {self._reward / scored:.3f}" if scored else "",
-            "failed": f"{self._failed} failed" if self._failed else "",
+            "failed": ", ".join(f"{count} {what}" for count, what in without if count),
         }

@@ -66,7 +66,7 @@ class RunReport:
             self._earlier += 1
         else:
             self._wall_s = time.monotonic() - self._started
-        if ended.error is not None:
+        if ended.error is not None and ended.error != "cancelled":
             self._examples.setdefault(ended.error, ended.message)
         self._all.add(ended)
         self._by_agent.setdefault(ended.agent, Metrics()).add(ended)
@@ -96,7 +96,7 @@ class RunReport:
         environments = {name: metrics.summary() for name, metrics in self._by_environment.items()}
         for name, own in self._own.items():
             environments[name]["component"] = own
-        ended = self._all.completed + self._all.failed - self._earlier
+        ended = self._all.completed + self._all.failed + self._all.cancelled - self._earlier
         return {
             "run": {
                 "run_id": self.run_id,
@@ -123,7 +123,10 @@ class RunReport:
         console.print(self._table())
         earlier = f" ({self._earlier} of them before this command)" if self._earlier else ""
         rate = f", {run['rollouts_per_s']:.1f} rollouts/s" if run["rollouts_per_s"] else ""
-        console.print(f"{run['completed']} completed, {run['failed']} failed{earlier} in {run['wall_s']:.1f} s{rate}")
+        off = f", {run['cancelled']} cancelled" if run["cancelled"] else ""
+        console.print(
+            f"{run['completed']} completed, {run['failed']} failed{off}{earlier} in {run['wall_s']:.1f} s{rate}"
+        )
         if self._skipped_lines:
             console.print(f"{counted(self._skipped_lines, 'bad line')} of the input skipped")
         for kind, times in run["failures"].items():
@@ -132,7 +135,7 @@ class RunReport:
             shown = example if len(example) <= EXAMPLE else f"{example[:EXAMPLE]}…"
             console.print(f"  {shown}", markup=False, soft_wrap=True)
         console.print("\nWritten:")
-        for name in (ROLLOUTS, *([FAILURES] if run["failed"] else []), METRICS):
+        for name in (ROLLOUTS, *([FAILURES] if run["failed"] or run["cancelled"] else []), METRICS):
             console.print(f"  {folder / name}", markup=False, soft_wrap=True)
         console.print("\nNext:")
         elsewhere = folder != RESULTS / self.run_id

@@ -45,6 +45,7 @@ _PAYLOADS: dict[str, tuple[str, str, type[Any] | None, str]] = {
     "rollout.failed": ("ended", "the rollout has none, and why", rollouts.RolloutFailure, ""),
     "rollout.cancelled": ("ended", "the rollout was cancelled", rollouts.RolloutFailure, ""),
     "rollout.adopted": ("adopted", "another worker carries the rollout on", rollouts.Adopted, ""),
+    "cancel.requested": ("cancel", "a rollout, or a run, is to end", rollouts.CancelRequest, ""),
     "deployment.resolved": ("deployment", "what a deployment consists of", deployments.ResolvedDeployment, ""),
     "deployment.run": ("deployment", "a run started", deployments.RunStarted, ""),
     "deployment.worker": ("deployment", "a worker started", deployments.WorkerStarted, ""),
@@ -61,6 +62,10 @@ _CHANNELS = {
     "reply": ("{namespace}.{partition}.reply.{worker}.{rollout}.{key}", "The one answer, to the worker that waits."),
     "ended": ("{namespace}.{partition}.rollout.ended.{run}.{rollout}", "The one terminal event of a rollout."),
     "adopted": ("{namespace}.{partition}.rollout.adopted.{run}.{rollout}.{epoch}", "Recovery of a rollout."),
+    "cancel": (
+        "{namespace}.{partition}.cancel.{run}.{rollout}",
+        "Cancellations, which all workers follow. That of a run is in each partition.",
+    ),
     "deployment": ("{namespace}.0.deployment.{what}.{id}", "What runs where."),
     "dead": (
         "{namespace}.{partition}.dead.{kind}.{instance}.{rollout}.{seq}",
@@ -78,7 +83,7 @@ _PARAMETERS = {
     "kind": "`agents`, `models`, `resources` or `timers`",
     "instance": "name of the component instance in the config",
     "slot": "part of the pool that serves this rollout",
-    "rollout": "rollout ID, `_` where a dead letter belongs to none",
+    "rollout": "rollout ID; `_` where a dead letter belongs to none, and where a whole run is cancelled",
     "seq": "sequence of the message in its stream",
     "key": "call key: the path of the branch in the agent's code, and a counter",
     "worker": "ID of the agent worker that made the call",

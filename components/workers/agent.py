@@ -2,7 +2,8 @@
 
 Takes rollout requests from the agents pool, publishes the calls that the agent makes (`calls`), hears their replies
 over one ordered consumer, and writes the terminal event. A rollout that may have been begun before is adopted
-(`adoption`): its history is re-executed and it goes on from its last event. One that another worker adopted is dropped.
+(`adoption`): its history is re-executed and it goes on from its last event. One that another worker adopted is dropped;
+one that is cancelled (`cancellations`) ends at once, and so do its calls.
 Agent code runs nowhere but on the private loop, and a rollout whose step fails is ended or given back: none is ever
 held without going on.
 """
@@ -25,6 +26,7 @@ from components.durable import Call, Execution, NondeterminismError, Reply, Unkn
 from components.workers import adoption
 from components.workers.answers import answer_to
 from components.workers.calls import Calls, Unsendable
+from components.workers.cancellations import Cancellations, cancel, cancelled
 from components.workers.ending import ending, failure
 from components.workers.execution import execution_of
 from components.workers.rollout import NOT_BEGUN, Rollout, prefix_of, prefix_under
@@ -32,10 +34,12 @@ from components.workers.spec import WorkerSpec
 from components.workers.stops import UNCOUNTED
 from contracts.errors import InvalidName
 from contracts.events import CallError, Event, Recorded
-from contracts.ids import check_name
+from contracts.ids import ROOT_CALL, check_name
 from contracts.rollouts import RolloutRequest, RolloutResult
 
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
+CANCEL_S: Final = 0.05
+"""Seconds in which cancellations are collected: for any number of them, what is held is looked through once."""
 SWEEP_S: Final = 1.0
 """Seconds between two looks for rollouts past their deadline."""
 GIVE_BACK_S: Final = 1.0
@@ -54,6 +58,8 @@ class AgentWorker:
         self._bus, self._worker = bus, worker
         self._agent, self._config, self._spec = agent, config, spec
         self._calls = Calls(bus, worker, spec.slots_of, self._spawn)
+        self._cancellations = Cancellations(bus, self._on_cancel)
+        self._cancelling: asyncio.TimerHandle | None = None
         self._replies: Replies | None = None
         self._pool: Pool | None = None
         self._room = asyncio.Semaphore(config.pool.concurrency)
@@ -70,8 +76,9 @@ class AgentWorker:
         return len(self._rollouts)
 
     async def start(self) -> None:
-        """Listens for replies, and only then joins the pool."""
+        """Listens for replies, learns what is cancelled, and only then joins the pool."""
         self._replies = await self._bus.replies(self._worker, self._on_reply)
+        await self._cancellations.start()
         self._pool = await self._bus.pool(
             self._spec.kind,
             self._spec.instance,
@@ -86,7 +93,8 @@ class AgentWorker:
         """Takes rollouts until the pool is stopped."""
         taking = asyncio.create_task(self._take())
         watching = [asyncio.create_task(self._fence(number)) for number in range(self._bus.config.partitions)]
-        tasks = {taking, *watching, asyncio.create_task(self._sweep())}
+        watching += [asyncio.create_task(self._sweep()), asyncio.create_task(self._cancellations.follow())]
+        tasks = {taking, *watching}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -136,7 +144,11 @@ class AgentWorker:
         except (msgspec.DecodeError, UnicodeDecodeError, InvalidName, BlobLost) as error:
             await self._bury(rollout, "undecodable", f"not a rollout request: {error}")
             return
+        reason = await self._cancellations.surely_of(*rollout.names, run=rollout.request.run_id)
         if rollout.ended:
+            return
+        if reason is not None:
+            await self._cancel(rollout, reason)
             return
         if rollout.delivery.redelivered:
             rollout.stale = True
@@ -283,6 +295,30 @@ class AgentWorker:
         self._log.warning("rollout.failed", rollout=rollout.id, error=error.kind, message=error.message)
         rollout.ended = True
         await self._finish(rollout, *failure(rollout.event, error, rollout.stats))
+
+    def _on_cancel(self, _rollout: str) -> None:
+        if self._cancelling is None:
+            self._cancelling = asyncio.get_running_loop().call_later(CANCEL_S, self._cancel_held)
+
+    def _cancel_held(self) -> None:
+        """Ends what is held of the rollouts and runs that are cancelled, nested rollouts too."""
+        self._cancelling = None
+        for rollout in list(self._rollouts.values()):
+            if rollout.ended or self._draining or not rollout.decoded:
+                continue  # `_begin` asks once it is decoded
+            reason = self._cancellations.of(*rollout.names, run=rollout.request.run_id)
+            if reason is not None:
+                rollout.ended = True
+                self._spawn(rollout, self._cancel(rollout, reason))
+
+    async def _cancel(self, rollout: Rollout, reason: str) -> None:
+        """Ends a rollout as cancelled; pools that cannot know that it is one of those meant are told of it by name."""
+        rollout.ended = True
+        begun = rollout.epoch != NOT_BEGUN or rollout.delivery.redelivered
+        if begun and rollout.event.callkey == ROOT_CALL and self._cancellations.of(rollout.id) is None:
+            await cancel(self._bus, rollout.request.run_id, rollout.id, reason)
+        self._log.info("rollout.cancelled", rollout=rollout.id, reason=reason)
+        await self._finish(rollout, *failure(rollout.event, cancelled(reason), rollout.stats))
 
     async def _finish(self, rollout: Rollout, what: str, data: bytes) -> None:
         try:

@@ -2,8 +2,9 @@
 
 The frame of model and resources workers. A request is acknowledged only after its reply is in the log; one that may
 have been delivered before is first looked up there. What fails is answered with a typed error; what cannot be answered
-at all ends in a dead letter; what the log's absence kept from an answer is given back. It never decides what a request
-means: the `answer` it is given does.
+at all ends in a dead letter; what the log's absence kept from an answer is given back. A call of a cancelled rollout is
+answered with an error of kind `cancelled`, without work or in the middle of it, so that each call has its one reply. It
+never decides what a request means: the `answer` it is given does.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import structlog
 
 from bus import Bus, BusError, Conflict, DeadLetter, Delivery, PayloadTooLarge, Pool, Unreachable
 from bus.errors import BusClosed
+from components.workers.cancellations import Cancellations, cancelled
 from components.workers.ending import error_data
 from components.workers.spec import WorkerSpec
 from components.workers.stops import UNCOUNTED, stops_since
@@ -41,10 +43,13 @@ class Callee:
     """One worker's share of a pool."""
 
     def __init__(
-        self, bus: Bus, answer: Answer, *, concurrency: int, on_given_back: Callable[[Event], None] | None = None
+        self, bus: Bus, answer: Answer, *, concurrency: int, on_broken_off: Callable[[Event], None] | None = None
     ) -> None:
-        """`on_given_back` is told of a request that was begun and not answered: it comes again, maybe to here."""
-        self._bus, self._answer, self._on_given_back = bus, answer, on_given_back
+        """`on_broken_off` is told of a request that was begun and not answered: it may come again, maybe to here."""
+        self._bus, self._answer, self._on_broken_off = bus, answer, on_broken_off
+        self._cancellations = Cancellations(bus, self._cancel)
+        self._answering: dict[str, set[asyncio.Task[Any]]] = {}
+        """By rollout, the tasks that are at work on a call of it."""
         self._pool: Pool | None = None
         self._spec: WorkerSpec
         self._concurrency = concurrency
@@ -58,6 +63,7 @@ class Callee:
     async def join(self, spec: WorkerSpec, types: Collection[str]) -> None:
         """Joins the pool of the spec's instance, for requests of these types."""
         self._spec = spec
+        await self._cancellations.start()
         self._pool = await self._bus.pool(
             spec.kind,
             spec.instance,
@@ -76,16 +82,21 @@ class Callee:
     async def serve(self) -> None:
         """Takes requests until the pool is stopped, then finishes those in progress."""
         assert self._pool is not None
-        async for delivery in self._pool:
-            await self._room.acquire()
-            if self._draining:
-                delivery.nak(RETURN_S)
-                continue
-            task = asyncio.create_task(self._handle(delivery))
-            self._tasks.add(task)
-            task.add_done_callback(self._finished)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        following = asyncio.create_task(self._cancellations.follow())
+        try:
+            async for delivery in self._pool:
+                await self._room.acquire()
+                if self._draining:
+                    delivery.nak(RETURN_S)
+                    continue
+                task = asyncio.create_task(self._handle(delivery))
+                self._tasks.add(task)
+                task.add_done_callback(self._finished)
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
 
     async def wait(self, seconds: float) -> None:
         """Waits to try a call again, without its place. A worker that stops does not wait for that: it comes again."""
@@ -116,6 +127,11 @@ class Callee:
                 task.cancel()
             await asyncio.wait(self._tasks, timeout=STOP_S)
 
+    def _cancel(self, rollout: str) -> None:
+        """Breaks off the calls of a rollout; those of a run are named by its agents' workers, one rollout each."""
+        for task in self._answering.pop(rollout, ()):
+            task.cancel()
+
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._room.release()
@@ -126,6 +142,8 @@ class Callee:
         try:
             if delivery.redelivered and await self._bus.last(request.replyto) is not None:
                 self._log.info("call.already_answered", rollout=request.rolloutid, call=request.callkey)
+            elif (reason := self._cancellations.of(request.rolloutid)) is not None:
+                await self._publish(request, "failed", error_data(cancelled(reason)))
             elif await self._exhausted(delivery):
                 await self._bury(delivery)
             else:
@@ -155,14 +173,37 @@ class Callee:
         await self._on_dead(letter)
 
     def _give_back(self, delivery: Delivery) -> None:
-        if self._on_given_back is not None:
-            self._on_given_back(delivery.event)
+        self._break_off(delivery.event)
         delivery.nak(RETURN_S)
+
+    def _break_off(self, request: Event) -> None:
+        if self._on_broken_off is not None:
+            self._on_broken_off(request)
 
     async def _reply(self, delivery: Delivery, request: Event) -> None:
         started = time.perf_counter()
-        outcome, data = await self._answered(delivery)
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering.setdefault(request.rolloutid, set()).add(task)
+        try:
+            outcome, data = await self._answered(delivery)
+        except asyncio.CancelledError:
+            if self._draining or (reason := self._cancellations.of(request.rolloutid)) is None:
+                raise
+            task.uncancel()
+            self._break_off(request)
+            self._log.info("call.cancelled", rollout=request.rolloutid, call=request.callkey, reason=reason)
+            outcome, data = "failed", error_data(cancelled(reason))
+        finally:
+            self._leave(request.rolloutid, task)
         await self._publish(request, outcome, data, time.perf_counter() - started)
+
+    def _leave(self, rollout: str, task: asyncio.Task[Any]) -> None:
+        tasks = self._answering.get(rollout)
+        if tasks is not None:
+            tasks.discard(task)
+            if not tasks:
+                del self._answering[rollout]
 
     async def _publish(self, request: Event, outcome: str, data: bytes, elapsed: float = 0.0) -> None:
         reply = self._bus.event(

@@ -37,7 +37,7 @@ class ResourcesWorker:
             bus,
             self._answer,
             concurrency=resources.config.pool.concurrency,
-            on_given_back=lambda request: self._runtime.drop(_session(request)),
+            on_broken_off=lambda request: self._runtime.drop(_session(request)),
         )
 
     @property

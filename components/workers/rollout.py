@@ -13,7 +13,7 @@ from components.durable import Execution
 from components.durable.history import SUB_CALL
 from components.workers.tally import Tally
 from contracts.events import Event, Recorded
-from contracts.ids import ROOT_CALL
+from contracts.ids import ROOT_CALL, first_attempt
 from contracts.rollouts import RolloutRequest, RolloutResult, RolloutStats
 
 NOT_BEGUN = -1
@@ -80,6 +80,16 @@ class Rollout:
     def key(self) -> tuple[str, str]:
         """Under which the worker finds it for a reply."""
         return self.delivery.event.rolloutid, self.prefix
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The IDs under which it may be cancelled: its own, and that of its first attempt."""
+        return self.id, first_attempt(self.id, self.request.attempt)
+
+    @property
+    def decoded(self) -> bool:
+        """Whether `request` is set."""
+        return hasattr(self, "request")
 
     @property
     def stats(self) -> RolloutStats:

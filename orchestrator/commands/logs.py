@@ -1,7 +1,7 @@
 """What do the commands on a log share?
 
 How the log is named on the command line, the way from there to an open bus, and which run in it is meant. Called by
-`audit`, `dead`, `log`, `rebuild` and `status`.
+`audit`, `cancel`, `dead`, `log`, `rebuild` and `status`.
 """
 
 from collections.abc import AsyncIterator

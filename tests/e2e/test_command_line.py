@@ -232,3 +232,31 @@ def test_new_components_work_and_their_tests_pass(tmp_path: Path) -> None:
         tmp_path, "run", environment, agent, model, *wiring, "--agent", "my_agent", "--input", tasks, "--output", "two"
     )
     assert [line["turns"] for line in lines(tmp_path / "two" / "rollouts.jsonl")] == [2] * 5
+
+
+def test_a_cancelled_run_ends_by_itself_and_counts_what_was_cancelled_apart(project: Path) -> None:
+    run = ["run", "main.yaml", "--input", "tasks.jsonl", "--output", "out"]
+    process = start(project, *run, "policy.models.slow.seconds=600")
+    until((project / "out" / "rollouts.jsonl").exists)
+    (last,) = [
+        line["rollout_id"] for line in lines(project / "out/materialized_inputs.jsonl") if line["task_index"] == 5
+    ]
+    one = json.loads(jetgym(project, "cancel", "out", "--task", "5", "--json"))
+    assert (one["rollouts"], one["ended"]) == ([last], [])
+    assert "has no rollout 'nope'" in jetgym(project, "cancel", "out", "--rollout", "nope", code=2)
+    assert "whatever has not ended ends as cancelled" in jetgym(project, "cancel", "out", "--reason", "bad idea")
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 1, out + err
+    failed = lines(project / "out" / "failures.jsonl")
+    assert len(failed) == 6
+    assert {line["outcome"] for line in failed} == {"cancelled"}
+    reasons = {line["rollout_id"]: line["error"]["message"] for line in failed}
+    assert (reasons.pop(last), set(reasons.values())) == ("cancelled by jetgym cancel", {"bad idea"})
+    metrics = json.loads((project / "out" / "metrics.json").read_text())["run"]
+    assert (metrics["completed"], metrics["failed"], metrics["cancelled"]) == (0, 0, 6)
+    assert "0 completed, 0 failed, 6 cancelled in" in out
+    audit = json.loads(jetgym(project, "audit", "out", "--json"))
+    assert (audit["balanced"], audit["cancelled"], audit["open_calls"]) == (True, 6, 0)
+    before = (project / "out" / "failures.jsonl").read_bytes()
+    jetgym(project, "rebuild", "out")
+    assert (project / "out" / "failures.jsonl").read_bytes() == before

@@ -146,10 +146,12 @@ class Deployment:
 
     # --- rollouts ----------------------------------------------------------------------------------------------
 
-    async def ask(self, rollout: str, task: Mapping[str, Any], agent: str = "puppet", run: str = RUN) -> None:
+    async def ask(
+        self, rollout: str, task: Mapping[str, Any], agent: str = "puppet", run: str = RUN, attempt: int = 0
+    ) -> None:
         """Requests a rollout."""
-        line = {"responses_create_params": {"input": "Go."}, **task}
-        request = RolloutRequest(task=msgspec.Raw(msgspec.json.encode(line)), agent=agent, run_id=run)
+        line = msgspec.Raw(msgspec.json.encode({"responses_create_params": {"input": "Go."}, **task}))
+        request = RolloutRequest(task=line, agent=agent, run_id=run, attempt=attempt)
         self._asked[rollout] = request
         await self.ask_with(rollout, msgspec.json.encode(request), agent=agent, run=run)
 

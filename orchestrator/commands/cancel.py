@@ -1,0 +1,152 @@
+"""`jetgym cancel`: has a run, the rollouts of one task, or one rollout end."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from bus import Bus
+from bus.run_folder import MATERIALIZED
+from components.workers.cancellations import cancel, cancel_run
+from contracts.ids import ROOT_CALL
+from contracts.rollouts import RolloutRequest
+from orchestrator.commands.common import console, run_async
+from orchestrator.commands.logs import (
+    Json,
+    Namespace,
+    Url,
+    Where,
+    folder_of,
+    one_run,
+    opened,
+    runs_of,
+    unknown_run,
+    working,
+)
+from orchestrator.errors import UsageError
+from orchestrator.hints import counted
+
+_REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
+
+
+class _Input(msgspec.Struct):
+    rollout_id: str
+    task_index: int
+
+
+_INPUT: Final = msgspec.json.Decoder(_Input)
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for."""
+
+    run_id: str
+    rollouts: tuple[str, ...] | None
+    """None: all of the run."""
+    ended: tuple[str, ...] = ()
+    """Of these, the ones that had ended: they keep their end."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("cancel", no_args_is_help=True)(command)
+
+
+def command(
+    where: Where = None,
+    *,
+    run: Annotated[
+        str | None, typer.Option("--run", help="ID of the run, where the log holds several.", show_default=False)
+    ] = None,
+    rollout: Annotated[
+        str | None, typer.Option("--rollout", help="Only this rollout, with its later attempts.", show_default=False)
+    ] = None,
+    task: Annotated[
+        int | None, typer.Option("--task", help="Only the rollouts of this task (its task_index).", show_default=False)
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Stands in failures.jsonl.")] = "cancelled by jetgym cancel",
+    url: Url = None,
+    namespace: Namespace = None,
+    as_json: Json = False,
+) -> None:
+    """Cancels a run, or some of its rollouts: queued and running work ends, calls in progress are aborted.
+
+    What has ended keeps its end. A `jetgym run` that collects goes on with the rest; of a run that is stopped,
+    what is cancelled stays so when it is resumed.
+
+    \b
+    jetgym cancel results/first
+    jetgym cancel results/first --task 3
+    jetgym cancel --url nats://127.0.0.1:4222 --run r1129-1612-x7k2 \\
+        --rollout r1129-1612-x7k2-00003-01
+    """  # noqa: D301 - the help keeps these lines as they are
+    if rollout is not None and task is not None:
+        raise UsageError("name a --rollout or a --task, not both")
+    folder = folder_of(where)
+    inputs = _inputs(folder)
+
+    async def ask() -> Cancelled:
+        with working("opening the log"):
+            async with opened(folder, url, namespace) as bus:
+                name = await one_run(bus, run, folder)
+                return await _cancel(bus, name, rollout=rollout, task=task, reason=reason, inputs=inputs)
+
+    found = run_async(ask())
+    if as_json:
+        typer.echo(msgspec.json.encode(found).decode())
+    else:
+        _show(found)
+
+
+def _inputs(folder: Path | None) -> list[_Input]:
+    """What the run was going to ask for, where its directory says it."""
+    path = folder / MATERIALIZED if folder is not None else None
+    if path is None or not path.exists():
+        return []
+    with path.open("rb") as file:
+        return [_INPUT.decode(line) for line in file]
+
+
+async def _cancel(
+    bus: Bus, run: str, *, rollout: str | None, task: int | None, reason: str, inputs: Sequence[_Input]
+) -> Cancelled:
+    if run not in await runs_of(bus):
+        raise await unknown_run(bus, run)
+    if rollout is None and task is None:
+        await cancel_run(bus, run, reason)
+        return Cancelled(run_id=run, rollouts=None)
+    asked = {line.rollout_id: line.task_index for line in inputs} | await _asked(bus, run)
+    meant = sorted(each for each, index in asked.items() if each == rollout or index == task)
+    if not meant:
+        which = f"rollout {rollout!r}" if rollout is not None else f"task with the index {task}"
+        raise UsageError(f"run {run} has no {which}: `replay list` shows its rollouts")
+    ended = [each for each in meant if await bus.last(bus.subjects.ended(run, each)) is not None]
+    for each in meant:
+        await cancel(bus, run, each, reason)  # also if it has ended: another attempt may be on its way
+    return Cancelled(run_id=run, rollouts=tuple(meant), ended=tuple(ended))
+
+
+async def _asked(bus: Bus, run: str) -> dict[str, int]:
+    """The rollouts that the run has asked for, with the index of their task."""
+    found: dict[str, int] = {}
+    for partition in range(bus.config.partitions):
+        requests = f"{bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
+        async for recorded in bus.scan(requests, partition=partition):
+            event = recorded.event
+            if event.replyto == bus.subjects.ended(run, event.rolloutid):
+                found[event.rolloutid] = _REQUEST.decode(await bus.fetch_data(event)).task_index
+    return found
+
+
+def _show(found: Cancelled) -> None:
+    if found.rollouts is None:
+        told = f"run {found.run_id}: whatever has not ended ends as cancelled"
+    else:
+        told = (
+            f"{counted(len(found.rollouts) - len(found.ended), 'rollout')} of run {found.run_id} will end as cancelled"
+        )
+        if found.ended:
+            told += f"; {len(found.ended)} had ended"
+    console.print(told, markup=False, soft_wrap=True)
