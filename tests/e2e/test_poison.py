@@ -1,0 +1,124 @@
+"""A foreign client writes into the subjects of a deployment: each of its messages is buried, the run completes."""
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bus import LogConfig
+from bus.connection import connect
+from bus.deadletter import DeadLetterData
+from contracts.codec import encode
+from contracts.events import Event, Kind
+from orchestrator.collect import collect
+from orchestrator.results import Outcome
+from orchestrator.tasks import MaterializedTask
+from tests.e2e.workers import PATIENCE_S, Deployment, Instance
+
+ROLLOUTS = 12
+POOLS: dict[str, tuple[Kind, str]] = {
+    "puppet": ("agents", "rollout.requested"),
+    "policy": ("models", "model.requested"),
+    "stage": ("resources", "tool.requested"),
+}
+REASONS = {
+    "bytes": "undecodable",
+    "no event": "undecodable",
+    "version": "newer_version",
+    "type": "unknown_type",
+    "subject": "subject_mismatch",
+    "rollout": "subject_mismatch",
+}
+
+
+def bad(event: Event, case: str) -> bytes:
+    """Something that is no event of this event's subject."""
+    changed = msgspec.structs.replace
+    return {
+        "bytes": b"\xff\x00 not json",
+        "no event": b'{"hello": 1}',
+        "version": encode(changed(event, dataschema="99")),
+        "type": encode(changed(event, type="weather.requested")),
+        "subject": encode(changed(event, subject=event.subject + "x")),
+        "rollout": encode(changed(event, rolloutid="another")),
+    }[case]
+
+
+def poison(deployment: Deployment) -> dict[str, tuple[str, bytes]]:
+    """By subject: the reason that it has to be buried for, and the bytes. Of every kind, for every pool."""
+    found = {}
+    subjects = deployment.bus.subjects
+    for instance, (kind, what) in POOLS.items():
+        for number, (case, reason) in enumerate(REASONS.items()):
+            rollout, key = f"foreign-{instance}-{number}", "run" if kind == "agents" else "m_0"
+            event = deployment.bus.event(
+                what,
+                subjects.request(kind, instance, 1, rollout, key),
+                b"{}",
+                rolloutid=rollout,
+                callkey=key,
+                replyto=subjects.ended("foreign", rollout) if key == "run" else subjects.reply("nobody", rollout, key),
+            )
+            found[event.subject] = reason, bad(event, case)
+    for number, case in enumerate(("bytes", "no event", "version", "subject", "rollout")):
+        rollout = f"foreign-reply-{number}"
+        subject = subjects.reply("puppet-0", rollout, "m_0")
+        event = deployment.bus.event("model.replied", subject, b"{}", rolloutid=rollout, callkey="m_0")
+        found[event.subject] = REASONS[case], bad(event, case)
+    return found
+
+
+@pytest.mark.parametrize("when", ["before the workers come", "while they work"])
+async def test_whatever_a_foreign_client_writes_is_buried_and_the_run_completes(
+    server: str, config: LogConfig, tmp_path: Path, when: str
+) -> None:
+    """B5, B13: with the reason and the original bytes, one letter each."""
+    shared = {"model": "policy", "resources": "stage"}
+    found = {
+        "policy": Instance("models", "noting", {"notes": str(tmp_path / "notes")}),
+        "stage": Instance("resources", "stage"),
+        "puppet": Instance("agents", "puppet", shared),
+    }
+    line = {"responses_create_params": {"input": "Go."}, "plan": [["model"], ["add", 1], ["model"]], "expected": 1}
+    tasks = [
+        MaterializedTask(agent="puppet", task_index=number, rollout_index=0, line=json.dumps(line).encode())
+        for number in range(ROLLOUTS)
+    ]
+    early = when.startswith("before")
+    outcomes: list[Outcome] = []
+    async with AsyncExitStack() as stack:
+        deployment = await stack.enter_async_context(Deployment(server, config, found))
+        foreign = await connect(server, name="foreign")
+        stack.push_async_callback(foreign.close)
+        written = poison(deployment)
+        if early:  # a reply before its worker comes is nobody's
+            written = {subject: entry for subject, entry in written.items() if ".reply." not in subject}
+        unwritten = [(subject, raw) for subject, (_, raw) in written.items()]
+
+        def write(count: int) -> None:
+            for subject, raw in unwritten[:count]:
+                foreign.send(subject.encode(), b"", raw)
+            del unwritten[:count]
+
+        def hear(outcome: Outcome) -> None:
+            outcomes.append(outcome)
+            write(len(written) // ROLLOUTS + 1)
+
+        write(len(written) if early else 1)
+        await deployment.start(*found)
+        await collect(deployment.bus, tasks, run_id="r", output=tmp_path, concurrency=4, on_outcome=hear)
+        assert [outcome.reward for outcome in outcomes] == [1.0] * ROLLOUTS
+        assert not unwritten
+        letters: list[DeadLetterData] = []
+        async with asyncio.timeout(PATIENCE_S):
+            while len(letters) < len(written):
+                letters = [
+                    msgspec.json.decode(recorded.event.data, type=DeadLetterData)
+                    async for recorded in deployment.bus.scan(f"{config.namespace}.0.dead.>")
+                ]
+        assert len(letters) == len(written)
+        assert {letter.subject: (letter.reason, letter.raw) for letter in letters} == written
+        await deployment.check(f"r-{number:05d}-00" for number in range(ROLLOUTS))
