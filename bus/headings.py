@@ -13,7 +13,7 @@ from bus.scan import read
 from bus.subjects import NO_ROLLOUT
 from bus.topology import stream_info
 
-Form = Literal["request", "reply", "ended", "adopted", "revised", "dead", "settled", "other"]
+Form = Literal["request", "reply", "ended", "adopted", "revised", "cancel", "dead", "settled", "other"]
 """Which form a subject has; `other` are those of no rollout."""
 
 _ROLLOUT: Final[dict[str, Form]] = {"ended": "ended", "adopted": "adopted", "revised": "revised"}
@@ -51,6 +51,8 @@ def heading_of(subject: str) -> Heading:
             return Heading("reply", rollout, key, worker=worker)
         case [_, _, "rollout", what, run, rollout, *number] if what in _ROLLOUT:
             return Heading(_ROLLOUT[what], rollout, "".join(number), run=run)
+        case [_, _, "cancel", run, rollout]:
+            return Heading("cancel", "" if rollout == NO_ROLLOUT else rollout, run=run)
         case [_, _, "dead", kind, instance, rollout, number, *settled]:
             owner = "" if rollout == NO_ROLLOUT else rollout
             return Heading("settled" if settled else "dead", owner, number, kind, instance)

@@ -24,6 +24,7 @@ COMMANDS: Final = (
     "audit",
     "dead",
     "cancel",
+    "log",
     "rebuild",
     "validate",
     "datasets",

@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,27 @@ async def bury(store: Path, rollout: str) -> None:
             event=found.event,
         )
         await bus.dead_letter(letter, "models", "policy")
+
+
+def test_a_run_is_weighed_archived_and_pruned_and_replay_reads_the_file(project: Path) -> None:
+    jetgym(project, *RUN, "--output", "out")
+    name = run_id(project / "out")
+    used = said(project, "log", "usage", "out")
+    assert [(run["run"], run["rollouts"], run["open"]) for run in used["runs"] if run["rollouts"]] == [(name, 6, 0)]
+    assert {each["type"] for each in used["types"]} >= {"rollout.requested", "model.requested", "deployment.resolved"}
+    assert len(used["largest"]) == 6
+    assert "largest rollouts" in jetgym(project, "log", "usage", "out")
+    told = jetgym(project, "log", "archive", "out")
+    assert told.startswith(f"{name}.jsonl: 6 rollouts, ")
+    assert "exists already" in jetgym(project, "log", "archive", "out", code=2)
+    replay = [sys.executable, "-P", "-m", "replay"]
+    listed = [
+        subprocess.run([*replay, "list", *where, "--json"], cwd=project, capture_output=True, text=True, check=True)
+        for where in (["--file", f"{name}.jsonl"], ["--run", "out"])
+    ]
+    assert listed[0].stdout == listed[1].stdout
+    assert "say --yes where nobody can be asked" in jetgym(project, "log", "prune", "out", "--run", name, code=2)
+    assert said(project, "audit", "out")["completed"] == 6
+    assert said(project, "log", "prune", "out", "--keep", "0", "--yes")["runs"] == [name]
+    assert f"the log has no run '{name}'" in jetgym(project, "audit", "out", code=2)
+    assert "there is no finished run that fits" in jetgym(project, "log", "prune", "out", "--keep", "0")

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus import Subjects
+from bus.headings import Heading, heading_of
 from bus.subjects import check_subject, consumer_name, rollout_of
 from contracts.errors import ContractError, InvalidName
 from contracts.ids import check_name
@@ -115,3 +116,23 @@ def test_the_filters_of_a_history_do_not_overlap() -> None:
 def test_consumers_of_different_pools_have_different_names() -> None:
     names = [consumer_name("models", "a", 1), consumer_name("models", "a-1", 1), consumer_name("agents", "a", 1)]
     assert len(set(names)) == len(names)
+
+
+def test_a_subject_says_what_it_was_made_of() -> None:
+    partition = SUBJECTS.partition("r1")
+    letter = SUBJECTS.dead(partition, "models", "policy", "r1", "9")
+    for subject, heading in (
+        (SUBJECTS.request("models", "policy", 1, "r1", "m_0"), Heading("request", "r1", "m_0", "models", "policy")),
+        (SUBJECTS.reply("w1", "r1", "m_0"), Heading("reply", "r1", "m_0", worker="w1")),
+        (SUBJECTS.ended("run", "r1"), Heading("ended", "r1", run="run")),
+        (SUBJECTS.adopted("run", "r1", 2), Heading("adopted", "r1", "2", run="run")),
+        (SUBJECTS.revised("run", "r1", 3), Heading("revised", "r1", "3", run="run")),
+        (SUBJECTS.cancel("run", "r1"), Heading("cancel", "r1", run="run")),
+        (SUBJECTS.cancel_run(0, "run"), Heading("cancel", run="run")),
+        (letter, Heading("dead", "r1", "9", "models", "policy")),
+        (SUBJECTS.settled(letter), Heading("settled", "r1", "9", "models", "policy")),
+        (SUBJECTS.dead(0, "feed", "trainer", "_", "9"), Heading("dead", "", "9", "feed", "trainer")),
+        (SUBJECTS.deployment("run", "run"), Heading("other")),
+        ("anything", Heading("other")),
+    ):
+        assert heading_of(subject) == heading

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import main
+from orchestrator.cli import COMMANDS, main
 
 CONFIG = """
 solver:
@@ -77,6 +77,9 @@ def jetgym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (["dead", "show", "0-1"], "name the directory of a run, or the server that has its log with --url"),
         (["dead", "requeue", "."], "name dead letters by their IDs, which `jetgym dead list` shows, or --all, and not"),
         (["dead", "drop", ".", "x"], "'x' is no ID of a dead letter, like 0-57"),
+        (["log", "prune", "."], "say which runs are to go: --run ID, or --older-than and --keep, and not both"),
+        (["log", "prune", ".", "--run", "r", "--json"], "--json does not ask: say --yes with it"),
+        (["log", "prune", ".", "--older-than", "week"], "--older-than 'week' is no time: say 7d, 12h or 30m"),
         (["audit", "--run", "r"], "name the directory of a run, or the server that has its log with --url"),
         (["audit", "."], ". has no log/: name the server that has its log with --url"),
         (["new", "agent", "Two Words"], "cannot be a component's name"),
@@ -139,7 +142,9 @@ def test_datasets_check_says_what_the_tasks_hold(jetgym: Run) -> None:
     assert "  expected_answer" in output
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["up"], ["new"], ["datasets"], ["worker"], ["audit"], ["dead"]])
+@pytest.mark.parametrize(
+    "command", [[], ["run"], ["up"], ["new"], ["datasets"], ["worker"], ["audit"], ["dead"], ["log"], ["log", "usage"]]
+)
 def test_without_arguments_a_command_shows_its_help(jetgym: Run, command: list[str]) -> None:
     assert "Usage: jetgym" in jetgym(*command)[1]
 
@@ -147,7 +152,7 @@ def test_without_arguments_a_command_shows_its_help(jetgym: Run, command: list[s
 def test_the_help_names_every_command(jetgym: Run) -> None:
     code, output, _ = jetgym("--help")
     assert code == 0
-    for name in ("run", "up", "worker", "status", "audit", "dead", "rebuild", "validate", "datasets", "new", "doctor"):
+    for name in COMMANDS:
         assert f" {name} " in output
 
 

@@ -1,0 +1,155 @@
+"""Which runs may leave a log for good, and how do they?
+
+Only whole runs go, and only those of which nothing is open: no rollout is ever cut. Blobs to which no event refers any
+more go too, unless somebody serves the deployment: a process that writes remembers which blobs it has stored, and would
+refer to them. Called by `jetgym log prune`.
+"""
+
+from array import array
+from collections.abc import Collection, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from bus import Bus
+from bus.catalog import Entry, blob_sizes, entries
+from bus.overview import pool_states
+from bus.trim import cut_before, delete_chunks, delete_events
+from contracts.ids import ROOT_CALL
+from orchestrator.errors import UsageError, nearest
+from orchestrator.usage import RunUsage
+
+
+class Pruned(msgspec.Struct, frozen=True, kw_only=True):
+    """What is gone."""
+
+    runs: tuple[str, ...]
+    events: int
+    bytes: int
+    blobs: int
+    blob_bytes: int
+    blobs_left: int
+    """Blobs to which nothing refers, kept because somebody serves the deployment."""
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs are to go: those that are named, else the finished ones that fit."""
+
+    named: tuple[str, ...] = ()
+    older_than: timedelta | None = None
+    keep: int | None = None
+    """How many of the newest finished runs stay."""
+
+
+def choose(runs: Sequence[RunUsage], choice: Choice, *, served: bool) -> list[RunUsage]:
+    """The runs that go; raises `UsageError` where one that is named may not."""
+    known = {run.run: run for run in runs if run.run}
+    if choice.named:
+        for name in choice.named:
+            if name not in known:
+                raise UsageError(f"the log has no run {name!r}; {nearest(name, list(known))}")
+            if known[name].open:
+                raise UsageError(f"run {name} has {known[name].open} open rollouts: resume or cancel it first")
+            if known[name].not_yet_asked and served:
+                raise UsageError(
+                    f"run {name} has not asked for {known[name].not_yet_asked} of its rollouts yet, and workers serve "
+                    f"this log: stop them first"
+                )
+        return [known[name] for name in dict.fromkeys(choice.named)]
+    finished = sorted((run for run in known.values() if run.finished), key=_last, reverse=True)
+    if choice.keep is not None:
+        finished = finished[choice.keep :]
+    if choice.older_than is not None:
+        before = datetime.now(UTC) - choice.older_than
+        finished = [run for run in finished if _last(run) < before]
+    return finished[::-1]
+
+
+def _last(run: RunUsage) -> datetime:
+    return run.last or datetime.fromtimestamp(0, UTC)
+
+
+async def is_served(bus: Bus) -> bool:
+    """Whether some worker takes part in the deployment; raises `BusError`."""
+    return any(pool.served for pool in await pool_states(bus))
+
+
+async def prune(bus: Bus, runs: Collection[str]) -> Pruned:
+    """Deletes runs, as `choose` chose them; raises `UsageError` if something of them is open, `BusError`."""
+    sorted_ = [await _sort(bus, partition, runs) for partition in range(bus.config.partitions)]
+    if still_open := [rollout for found in sorted_ for rollout in found.open]:
+        raise UsageError(f"rollout {still_open[0]} is open, so nothing was pruned: its run goes on again")
+    for partition, found in enumerate(sorted_):
+        await delete_events(bus, partition, found.runs)  # first: a run that is half gone can then be pruned again
+        if found.first_kept > 1:
+            await cut_before(bus, partition, found.first_kept)
+        await delete_events(bus, partition, found.single)
+    unused = set[str]().union(*(found.doomed_blobs for found in sorted_))
+    unused = unused.difference(*(found.kept_blobs for found in sorted_))
+    blobs = {ref: found for ref, found in (await blob_sizes(bus)).items() if ref in unused}
+    served = await is_served(bus)
+    if not served:
+        await delete_chunks(bus, [seq for _, places in blobs.values() for seq in places])
+    return Pruned(
+        runs=tuple(runs),
+        events=sum(found.events for found in sorted_),
+        bytes=sum(found.bytes for found in sorted_),
+        blobs=0 if served else len(blobs),
+        blob_bytes=0 if served else sum(bytes_ for bytes_, _ in blobs.values()),
+        blobs_left=len(blobs) if served else 0,
+    )
+
+
+class _Sorted:
+    """A partition's events, sorted into those that go and those that stay."""
+
+    def __init__(self) -> None:
+        self.first_kept = 1
+        """All events of rollouts before this one go."""
+        self.single = array("Q")
+        """The others that go, those that end a rollout last."""
+        self.runs: list[int] = []
+        self.open: set[str] = set()
+        self.events = self.bytes = 0
+        self.doomed_blobs: set[str] = set()
+        self.kept_blobs: set[str] = set()
+
+
+async def _sort(bus: Bus, partition: int, runs: Collection[str]) -> _Sorted:
+    found = _Sorted()
+    begun = {bus.subjects.deployment("run", run) for run in runs}
+    ends = array("Q")
+    cutting = True
+    async with aclosing(entries(bus, partition)) as every:
+        async for entry in every:
+            started = entry.subject in begun
+            if not (started or _goes(entry, runs)):
+                if entry.dataref:
+                    found.kept_blobs.add(entry.dataref)
+                cutting = cutting and not entry.heading.rollout and entry.heading.form == "other"
+                continue
+            found.events += 1
+            found.bytes += entry.size
+            if entry.dataref:
+                found.doomed_blobs.add(entry.dataref)
+            heading = entry.heading
+            if heading.form == "request" and heading.key == ROOT_CALL and entry.run:
+                found.open.add(heading.rollout)
+            elif heading.form == "ended":
+                found.open.discard(heading.rollout)
+            if started:
+                found.runs.append(entry.seq)
+            elif cutting:
+                found.first_kept = entry.seq + 1
+            else:
+                (ends if heading.form == "ended" else found.single).append(entry.seq)
+    found.single.extend(ends)
+    return found
+
+
+def _goes(entry: Entry, runs: Collection[str]) -> bool:
+    """Whether it belongs to one of these runs; also what an earlier pruning left that was cut off half-way."""
+    if entry.run or not entry.heading.rollout:
+        return entry.run in runs
+    return any(entry.heading.rollout.startswith(f"{run}-") for run in runs)
