@@ -1,7 +1,8 @@
 """How is a rollout that failed asked for again?
 
 Its end stands, as first writer. So asking again is a new attempt: a rollout of its own, whose ID and number follow from
-the one before, so that asking twice asks once. Called by `jetgym dead requeue`; `collect` awaits what was asked again.
+the one before, so that asking twice asks once. Called by `jetgym dead requeue`, and by `collect`, which asks again as
+the config's `retry` says and awaits whatever was asked again.
 """
 
 from contextlib import suppress
@@ -10,8 +11,7 @@ from typing import Final
 
 import msgspec
 
-from bus import Bus, Conflict
-from bus.letters import decision
+from bus import Bus, Conflict, DeadLetter
 from contracts.events import Recorded
 from contracts.ids import ROOT_CALL, RolloutId, attempt_id, first_attempt
 from contracts.rollouts import RolloutRequest
@@ -40,6 +40,17 @@ async def request_of_rollout(bus: Bus, rollout: str) -> tuple[Recorded, RolloutR
     return recorded, request
 
 
+Attempt = tuple[RolloutId, RolloutRequest]
+"""A new attempt: its rollout ID and what is asked."""
+
+
+def next_attempt(rollout: str, request: RolloutRequest) -> Attempt:
+    """The attempt after this one."""
+    attempt = request.attempt + 1
+    new = attempt_id(first_attempt(rollout, request.attempt), attempt)
+    return new, msgspec.structs.replace(request, attempt=attempt, parent=rollout)
+
+
 async def ask_again(bus: Bus, rollout: str, cause: str) -> RolloutId:
     """Asks for a new attempt of a rollout that failed, because of the event with the ID `cause`; returns its ID.
 
@@ -51,12 +62,11 @@ async def ask_again(bus: Bus, rollout: str, cause: str) -> RolloutId:
         raise NotAgain(f"rollout {rollout} has not ended, so there is nothing to ask for again")
     if ended.event.type != "rollout.failed":
         raise NotAgain(f"rollout {rollout} ended as {ended.event.type.rpartition('.')[2]}, it did not fail")
-    attempt = request.attempt + 1
-    new = attempt_id(first_attempt(rollout, request.attempt), attempt)
+    new, again = next_attempt(rollout, request)
     event = bus.event(
         recorded.event.type,
         bus.subjects.request("agents", recorded.subject.split(".")[3], 1, new, ROOT_CALL),
-        msgspec.json.encode(msgspec.structs.replace(request, attempt=attempt, parent=rollout)),
+        msgspec.json.encode(again),
         rolloutid=new,
         callkey=ROOT_CALL,
         replyto=bus.subjects.ended(request.run_id, new),
@@ -71,15 +81,27 @@ async def ask_again(bus: Bus, rollout: str, cause: str) -> RolloutId:
     return new
 
 
-async def asked_again(bus: Bus, run: str) -> dict[RolloutId, RolloutRequest]:
-    """The new attempts that an operator asked for in a run; raises `BusError`."""
-    found: dict[RolloutId, RolloutRequest] = {}
-    for partition in range(bus.config.partitions):
-        async for settled in bus.scan(bus.subjects.settlements(partition), partition=partition):
-            if not (rollout := decision(settled).rollout):
-                continue
-            with suppress(NotAgain):  # the log has been pruned
-                _, request = await request_of_rollout(bus, rollout)
-                if request.run_id == run:
-                    found[RolloutId(rollout)] = request
-    return found
+async def asked_again(bus: Bus, rollout: str, request: RolloutRequest) -> Attempt | None:
+    """The attempt after this one, where it was asked for already; raises `BusError`."""
+    new, _ = next_attempt(rollout, request)
+    try:
+        _, found = await request_of_rollout(bus, new)
+    except NotAgain:
+        return None
+    return (new, found) if found.parent == rollout else None
+
+
+async def give_up(bus: Bus, rollout: str, message: str) -> None:
+    """Makes a dead letter of the request of a rollout that is not asked for again; raises `BusError`."""
+    with suppress(NotAgain):  # what is not in the log cannot be asked for by anybody
+        recorded, request = await request_of_rollout(bus, rollout)
+        letter = DeadLetter(
+            reason="exhausted",
+            message=message,
+            subject=recorded.subject,
+            seq=recorded.seq,
+            num_delivered=request.attempt + 1,
+            raw=recorded.raw,
+            event=recorded.event,
+        )
+        await bus.dead_letter(letter, "agents", request.agent)

@@ -2,25 +2,30 @@
 
 The same code serves a fresh run and a resumed one. Submitting a task again adds nothing, since the first writer of a
 subject wins; and the terminal events of the run are read from its first one on, so that the files are written anew
-from the log. Called by the `run` command; `rebuild` writes the same files from the log alone.
+from the log. A rollout that failed may be asked for again (`retry` in the config): its last attempt is in the files,
+the ones before stay readable in the log. Called by the `run` command; `rebuild` writes the same files from the log
+alone.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
+from typing import Final
 
 import msgspec
 import structlog
 
 from bus import Bus, Conflict
-from contracts.events import Recorded
+from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL, RolloutId, rollout_id
 from contracts.rollouts import RolloutRequest
-from orchestrator.attempts import asked_again
+from orchestrator.attempts import Attempt, asked_again, give_up, next_attempt
 from orchestrator.results import Outcome, ResultFiles, read_outcome
+from orchestrator.settings import RetrySettings
 from orchestrator.tasks import MaterializedTask
 
 OnOutcome = Callable[[Outcome], None]
@@ -30,6 +35,7 @@ LANES = 256
 """Requests on their way to the log at once."""
 ARRIVED = 4_096
 """Terminal events read ahead of the result files."""
+NO_RETRY: Final = RetrySettings()
 FLUSH_S = 0.5
 """Seconds between two hand-overs of result lines to the operating system."""
 
@@ -62,91 +68,137 @@ async def collect(
     output: Path,
     concurrency: int,
     on_outcome: OnOutcome,
+    retry: RetrySettings = NO_RETRY,
 ) -> None:
-    """Runs all tasks to their end, at most `concurrency` unfinished at a time, and awaits what was asked again of them.
+    """Runs all tasks to their end, at most `concurrency` unfinished at a time.
 
-    Cancelling it leaves what has ended in the files; the rest goes on where it is when the run is resumed.
+    A rollout that failed is asked for again as `retry` says; where anybody has asked for it again, its next attempt is
+    awaited. Only the last attempt counts. Cancelling it leaves what has ended in the files; the rest goes on where it
+    is when the run is resumed.
     """
-    requests = {rollout_id_of(run_id, task): request_of(run_id, task) for task in tasks}
-    asked = await asked_again(bus, run_id)
-    room = asyncio.Semaphore(concurrency)
-    submitted: set[str] = set()
-    ended: set[str] = set()
-    waiting = iter(requests.items())
-
-    async def lane() -> None:
-        for rollout, request in waiting:
-            await room.acquire()
-            if rollout in ended:  # of a resumed run, heard before it was its turn
-                room.release()
-                continue
-            submitted.add(rollout)
-            await _submit(bus, run_id, rollout, request)
-
-    def hear(done: Outcome) -> None:
-        ended.add(done.rollout_id)
-        if done.rollout_id in submitted:
-            room.release()
-        on_outcome(done)
-
-    arrived: asyncio.Queue[Recorded] = asyncio.Queue(maxsize=ARRIVED)
+    run = _Run(bus, run_id, tasks, concurrency, retry)
     async with asyncio.TaskGroup() as group:
-        helpers = [group.create_task(lane()) for _ in range(min(LANES, len(requests)))]
-        helpers += [
-            group.create_task(_follow(bus, run_id, partition, arrived)) for partition in range(bus.config.partitions)
-        ]
-        await _hear(bus, requests | asked, arrived, output, hear)
+        helpers = [group.create_task(run.lane()) for _ in range(min(LANES, len(tasks)))]
+        helpers += [group.create_task(run.follow(partition)) for partition in range(bus.config.partitions)]
+        with ResultFiles(output) as files:
+            flushed = time.monotonic()
+            async for done in run.outcomes():
+                files.add(done)
+                on_outcome(done)
+                if time.monotonic() - flushed > FLUSH_S:
+                    files.flush()
+                    flushed = time.monotonic()
         for helper in helpers:
             helper.cancel()
 
 
-async def _submit(bus: Bus, run_id: str, rollout: RolloutId, request: RolloutRequest) -> None:
-    event = bus.event(
-        type="rollout.requested",
-        subject=bus.subjects.request("agents", request.agent, 1, rollout, ROOT_CALL),
-        data=msgspec.json.encode(request),
-        rolloutid=rollout,
-        callkey=ROOT_CALL,
-        replyto=bus.subjects.ended(run_id, rollout),
-        traceparent=f"00-{token_hex(16)}-{token_hex(8)}-01",
-    )
-    with suppress(Conflict):  # it is in the log already: this is a resumed run
-        await bus.publish(event)
+class _Run:
+    """The rollouts of a run, on their way from the request to the outcome."""
 
+    def __init__(
+        self, bus: Bus, run_id: str, tasks: Sequence[MaterializedTask], concurrency: int, retry: RetrySettings
+    ) -> None:
+        self._bus, self._run_id, self._retry = bus, run_id, retry
+        self._open = {rollout_id_of(run_id, task): request_of(run_id, task) for task in tasks}
+        """What has not ended, asked for or not."""
+        self._first, self._further = iter(list(self._open)), deque[tuple[RolloutId, str]]()
+        """What is still to be asked for; further attempts, with the event that caused them, come before all others."""
+        self._new = asyncio.Event()
+        self._room = asyncio.Semaphore(concurrency)
+        self._submitted: set[str] = set()
+        """Those that have a place until they end."""
+        self._arrived: asyncio.Queue[Recorded] = asyncio.Queue(maxsize=ARRIVED)
+        self._early: dict[str, Event] = {}
+        """Ends of further attempts of which nothing is known yet: the attempt before lives in another partition."""
 
-async def _hear(
-    bus: Bus,
-    requests: Mapping[RolloutId, RolloutRequest],
-    arrived: asyncio.Queue[Recorded],
-    output: Path,
-    hear: OnOutcome,
-) -> None:
-    """Writes and tells every terminal event until all rollouts asked for have one."""
-    open_rollouts = set(requests)
-    flushed = time.monotonic()
-    with ResultFiles(output) as files:
-        while open_rollouts:
-            recorded = await arrived.get()
-            rollout = RolloutId(recorded.event.rolloutid)
-            if rollout not in open_rollouts:
+    async def lane(self) -> None:
+        """Asks for one rollout after the other, for ever."""
+        while True:
+            await self._room.acquire()
+            rollout, cause = await self._next()
+            self._submitted.add(rollout)
+            await self._submit(rollout, self._open[rollout], cause)
+
+    async def _next(self) -> tuple[RolloutId, str]:
+        while True:
+            # of a resumed run, one may be heard to have ended before it is its turn
+            while self._further:
+                rollout, cause = self._further.popleft()
+                if rollout in self._open:
+                    return rollout, cause
+            for rollout in self._first:
+                if rollout in self._open:
+                    return rollout, ""
+            self._new.clear()
+            await self._new.wait()
+
+    async def _submit(self, rollout: RolloutId, request: RolloutRequest, cause: str) -> None:
+        bus = self._bus
+        event = bus.event(
+            type="rollout.requested",
+            subject=bus.subjects.request("agents", request.agent, 1, rollout, ROOT_CALL),
+            data=msgspec.json.encode(request),
+            rolloutid=rollout,
+            callkey=ROOT_CALL,
+            replyto=bus.subjects.ended(self._run_id, rollout),
+            causationid=cause,
+            traceparent=f"00-{token_hex(16)}-{token_hex(8)}-01",
+        )
+        with suppress(Conflict):  # it is in the log already: this is a resumed run
+            await bus.publish(event)
+
+    async def follow(self, partition: int) -> None:
+        """Takes in the terminal events of the run, from its first on, as they come."""
+        ended = self._bus.subjects.ended_of(partition, self._run_id)
+        async for recorded in self._bus.scan(ended, partition=partition, follow=True):
+            await self._arrived.put(recorded)
+
+    async def outcomes(self) -> AsyncIterator[Outcome]:
+        """The outcomes that count, until all rollouts have one."""
+        event: Event | None = None
+        while self._open:
+            if event is None:
+                event = (await self._arrived.get()).event
+            rollout = RolloutId(event.rolloutid)
+            request = self._open.get(rollout)
+            if request is None:
+                self._early[rollout], event = event, None
                 continue
-            open_rollouts.remove(rollout)
-            done = await read_outcome(bus, requests[rollout], recorded.event)
-            files.add(done)
-            hear(done)
-            if time.monotonic() - flushed > FLUSH_S:
-                files.flush()
-                flushed = time.monotonic()
+            done = await read_outcome(self._bus, request, event)
+            again = await self._again(done, request)
+            del self._open[rollout]
+            if again is not None:
+                self._open[again[0]] = again[1]
+                self._further.append((again[0], event.id))
+                self._new.set()
+            if rollout in self._submitted:
+                self._submitted.remove(rollout)
+                self._room.release()
+            if again is None:
+                yield done
+            event = None if again is None else self._early.pop(again[0], None)
 
-
-async def _follow(bus: Bus, run_id: str, partition: int, arrived: asyncio.Queue[Recorded]) -> None:
-    """Puts the terminal events of a run into `arrived`, from its first on, as they come."""
-    async for recorded in bus.scan(bus.subjects.ended_of(partition, run_id), partition=partition, follow=True):
-        await arrived.put(recorded)
+    async def _again(self, done: Outcome, request: RolloutRequest) -> Attempt | None:
+        """The next attempt at what failed, if there is one or is to be one."""
+        if done.error is None or done.error == "cancelled":
+            return None
+        if (asked := await asked_again(self._bus, done.rollout_id, request)) is not None:
+            return asked
+        if self._retry.attempts == 1 or done.error not in self._retry.on:
+            return None
+        if request.attempt + 1 < self._retry.attempts:
+            _log.info("rollout.retried", rollout=done.rollout_id, error=done.error, message=done.message)
+            return next_attempt(done.rollout_id, request)
+        message = f"failed {request.attempt + 1} times, at last with {done.error}: {done.message}"
+        await give_up(self._bus, done.rollout_id, message)
+        return None
 
 
 async def outcomes_in_log(bus: Bus, run_id: str) -> AsyncIterator[Outcome]:
-    """The ended rollouts of a run from the log alone, in the order in which they ended; partition by partition."""
+    """The outcomes of a run from the log alone, in the order in which they ended; partition by partition.
+
+    Without the rollouts that failed and were asked for again: their next attempts count.
+    """
     for partition in range(bus.config.partitions):
         requests: dict[str, RolloutRequest] = {}
         asked = f"{bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
@@ -157,6 +209,7 @@ async def outcomes_in_log(bus: Bus, run_id: str) -> AsyncIterator[Outcome]:
                 if request is None:
                     _log.warning("request_missing", rollout=event.rolloutid, hint="the log has forgotten it: max_age_s")
                     continue
-                yield await read_outcome(bus, request, event)
+                if event.type != "rollout.failed" or await asked_again(bus, event.rolloutid, request) is None:
+                    yield await read_outcome(bus, request, event)
             elif event.replyto == bus.subjects.ended(run_id, event.rolloutid):
                 requests[event.rolloutid] = _REQUEST.decode(await bus.fetch_data(event))

@@ -21,6 +21,7 @@ class Metrics:
     def __init__(self) -> None:
         self._rewards: defaultdict[int, list[float]] = defaultdict(list)
         self._failures: Counter[str] = Counter()
+        self._retries = 0
         self.cancelled = 0
         """Rollouts that somebody ended."""
         self._numbers: defaultdict[str, list[float]] = defaultdict(list)
@@ -37,6 +38,7 @@ class Metrics:
 
     def add(self, ended: Outcome) -> None:
         """Counts one ended rollout."""
+        self._retries += ended.attempt
         if ended.reward is not None:
             self._rewards[ended.task_index].append(ended.reward)
         elif ended.error == "cancelled":
@@ -68,6 +70,7 @@ class Metrics:
             "completed": self.completed,
             "failed": self.failed,
             "cancelled": self.cancelled,
+            "retries": self._retries,
             "failures": dict(self._failures.most_common()),
             "reward": {
                 "mean": statistics.fmean(means) if means else None,

@@ -127,6 +127,8 @@ class RunReport:
         console.print(
             f"{run['completed']} completed, {run['failed']} failed{off}{earlier} in {run['wall_s']:.1f} s{rate}"
         )
+        if run["retries"]:
+            console.print(f"{counted(run['retries'], 'further attempt')} of rollouts that had failed")
         if self._skipped_lines:
             console.print(f"{counted(self._skipped_lines, 'bad line')} of the input skipped")
         for kind, times in run["failures"].items():

@@ -34,6 +34,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     task_index: int
     rollout_index: int
+    attempt: int
+    """How often it was asked for before."""
     line: bytes
     """The result line, without its newline."""
     reward: float | None
@@ -87,6 +89,7 @@ def _outcome(request: RolloutRequest, event: Event, ending: RolloutResult | Roll
         agent=request.agent,
         task_index=request.task_index,
         rollout_index=request.rollout_index,
+        attempt=request.attempt,
         line=_ENCODER.encode(line),
         reward=reward,
         error=error,

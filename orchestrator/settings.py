@@ -4,12 +4,25 @@
 instance, or is refused. Read by `config`, used by every command.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from bus import LogConfig
 
+Passing = Literal[
+    "bad_request",
+    "context_length",
+    "unavailable",
+    "deadline",
+    "tool_error",
+    "verify_error",
+    "agent_error",
+    "nondeterminism",
+    "poison",
+    "internal",
+]
+"""Kinds of failure that may pass: `contracts.events.ErrorKind` but for `cancelled`."""
 Positive = Annotated[int, Field(ge=1)]
 
 
@@ -39,6 +52,15 @@ class LaunchSettings(_Section):
     """A worker, or a server of its own, that ends this often in a row before it serves stops the deployment."""
 
 
+class RetrySettings(_Section):
+    """Which failed rollouts are asked for again."""
+
+    attempts: Annotated[int, Field(ge=1, le=100)] = 1
+    """So often a rollout is asked for in all."""
+    on: tuple[Passing, ...] = ("unavailable", "deadline", "internal", "poison")
+    """The kinds of failure after which it is; never after a cancellation."""
+
+
 class Settings(_Section):
     """The top-level keys of a config that are no component instances."""
 
@@ -62,5 +84,6 @@ class Settings(_Section):
     """Rollouts of each task, instead of what the dataset says."""
     concurrency: Positive = 8192
     """Rollouts that are requested and not finished, at most."""
+    retry: RetrySettings = RetrySettings()
     skip_bad_lines: bool = False
     """Go on when a file holds lines that are no tasks; they are counted."""

@@ -173,6 +173,7 @@ async def _collect(
                 run_id=run_id,
                 output=folder,
                 concurrency=config.settings.concurrency,
+                retry=config.settings.retry,
                 on_outcome=hear,
             )
         )

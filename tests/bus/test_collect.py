@@ -1,16 +1,22 @@
-"""Collecting a run on a real server: a resumed run asks only for what has not ended, and comes to its end."""
+"""Collecting a run on a real server: a resumed run asks only for what has not ended, and comes to its end; retries."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from bus import Bus, LogConfig
+from bus.letters import letters
 from contracts.events import Event
-from contracts.rollouts import RolloutResult
-from orchestrator.collect import collect, outcomes_in_log, rollout_id_of
+from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult
+from orchestrator.audit import audit
+from orchestrator.collect import NO_RETRY, collect, outcomes_in_log, rollout_id_of
+from orchestrator.dead import requeue
+from orchestrator.metrics import Metrics
 from orchestrator.results import Outcome
+from orchestrator.settings import RetrySettings
 from orchestrator.tasks import MaterializedTask
 
 TASK = b'{"responses_create_params":{"input":"hi"}}'
@@ -32,9 +38,11 @@ async def work(bus: Bus) -> None:
         delivery.ack()
 
 
-async def run(bus: Bus, count: int, folder: Path, concurrency: int) -> list[Outcome]:
+async def run(bus: Bus, count: int, folder: Path, concurrency: int, retry: RetrySettings = NO_RETRY) -> list[Outcome]:
     heard: list[Outcome] = []
-    await collect(bus, tasks(count), run_id="r1", output=folder, concurrency=concurrency, on_outcome=heard.append)
+    await collect(
+        bus, tasks(count), run_id="r1", output=folder, concurrency=concurrency, on_outcome=heard.append, retry=retry
+    )
     return heard
 
 
@@ -83,3 +91,86 @@ async def test_no_more_than_concurrency_rollouts_are_unfinished(server: str, con
             if ended == 12:
                 break
         assert len(await collecting) == 12
+
+
+# --- retry ----------------------------------------------------------------------------------------------------------
+
+RETRY = RetrySettings(attempts=3, on=("unavailable",))
+
+
+async def fail_first(bus: Bus, fails: Mapping[int, tuple[str, int]]) -> None:
+    """Ends what is asked for: of a task in `fails`, so many attempts fail with that kind."""
+    async for delivery in await bus.pool("agents", "solver", (0,), types=("rollout.requested",)):
+        request = msgspec.json.decode(delivery.event.data, type=RolloutRequest)
+        kind, times = fails.get(request.task_index, ("", 0))
+        if request.attempt < times:
+            what = "rollout.cancelled" if kind == "cancelled" else "rollout.failed"
+            data = msgspec.json.encode(RolloutFailure(kind=kind, message="not now"))
+            await bus.publish(bus.event(what, delivery.event.replyto, data, rolloutid=delivery.event.rolloutid))
+        else:
+            await end(bus, delivery.event)
+        delivery.ack()
+
+
+FAILS = {
+    1: ("unavailable", 2),
+    2: ("unavailable", 9),
+    3: ("agent_error", 9),
+    4: ("cancelled", 9),
+    5: ("unavailable", 1),
+}
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("concurrency", [1, 100])
+async def test_what_fails_is_asked_for_again_and_only_its_last_attempt_is_in_the_files(
+    server: str, config: LogConfig, tmp_path: Path, concurrency: int, partitions: int
+) -> None:
+    """Also when the run is resumed, and rebuilt from the log; earlier attempts are counted, and stay in the log."""
+    log = config.model_copy(update={"partitions": partitions})
+    async with await Bus.connect(server, log, name="orchestrator/test", writer="w") as bus, asyncio.timeout(60):
+        await bus.ensure_log()
+        working = asyncio.create_task(fail_first(bus, FAILS))
+        heard = await run(bus, 40, tmp_path, concurrency, RETRY)
+        files = [(tmp_path / name).read_bytes() for name in ("rollouts.jsonl", "failures.jsonl")]
+        assert sorted(outcome.task_index for outcome in heard) == list(range(40))
+        found = {outcome.task_index: (outcome.rollout_id, outcome.error) for outcome in heard if outcome.task_index < 6}
+        assert found == {
+            0: ("r1-00000-00", None),
+            1: ("r1-00001-00-a2", None),
+            2: ("r1-00002-00-a2", "unavailable"),
+            3: ("r1-00003-00", "agent_error"),
+            4: ("r1-00004-00", "cancelled"),
+            5: ("r1-00005-00-a1", None),
+        }
+        metrics = Metrics()
+        for outcome in heard:
+            metrics.add(outcome)
+        summary = metrics.summary()
+        assert (summary["completed"], summary["failed"], summary["cancelled"], summary["retries"]) == (37, 2, 1, 5)
+        again = await run(bus, 40, tmp_path, concurrency, RETRY)
+        rebuilt = [outcome.line async for outcome in outcomes_in_log(bus, "r1")]
+        if partitions == 1:
+            assert [outcome.line for outcome in again] == rebuilt == [outcome.line for outcome in heard]
+            assert [(tmp_path / name).read_bytes() for name in ("rollouts.jsonl", "failures.jsonl")] == files
+        assert {outcome.line for outcome in again} == set(rebuilt) == {outcome.line for outcome in heard}
+        balance = await audit(bus, "r1")
+        assert (balance.balanced, balance.requested, balance.again, balance.failed) == (True, 45, 5, 7)
+        (letter,) = [found async for found in letters(bus)]
+        assert letter.data.message == "failed 3 times, at last with unavailable: not now"
+        assert await requeue(bus, letter) == "r1-00002-00-a3"
+        more = await run(bus, 40, tmp_path, concurrency, RETRY)
+        assert [outcome.rollout_id for outcome in more if outcome.task_index == 2] == ["r1-00002-00-a3"]
+        working.cancel()
+
+
+async def test_a_run_that_is_stopped_between_two_attempts_goes_on_with_the_next_one(
+    server: str, config: LogConfig, tmp_path: Path
+) -> None:
+    async with await Bus.connect(server, config, name="orchestrator/test", writer="w") as bus, asyncio.timeout(60):
+        await bus.ensure_log()
+        first = asyncio.create_task(fail_first(bus, {0: ("unavailable", 1)}))
+        assert [outcome.error for outcome in await run(bus, 1, tmp_path, 1)] == ["unavailable"]
+        (outcome,) = await run(bus, 1, tmp_path, 1, RETRY)
+        assert (outcome.rollout_id, outcome.attempt, outcome.reward) == ("r1-00000-00-a1", 1, 1.0)
+        first.cancel()
