@@ -24,6 +24,7 @@ def ended(index: int, *, reward: float | None = 1.0, time: datetime | None = Non
         agent="solver",
         task_index=index,
         rollout_index=0,
+        attempt=0,
         line=b"{}",
         reward=reward,
         error=None if reward is not None else "timeout",
