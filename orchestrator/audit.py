@@ -16,7 +16,7 @@ from typing import Final, Literal
 import msgspec
 
 from bus import Bus
-from bus.headings import Noted, heading_of, headings, last_sequence
+from bus.headings import Heading, Noted, heading_of, headings, last_sequence
 from bus.overview import SlotState, slot_states
 from contracts.deployments import RunStarted
 from contracts.events import Recorded
@@ -93,6 +93,11 @@ class _Rollout:
         self.calls = 0
         self.open: set[str] | None = None
         self.problems: tuple[tuple[Reason, str], ...] = ()
+
+    def ask(self, seq: int, heading: Heading) -> None:
+        """A request of it was seen, in either pass: on a replica that lags, the second one may see less."""
+        if all(seq != seen for seen, _, _ in self.requests):
+            self.requests = (*self.requests, (seq, heading.instance, heading.slot))
 
     def blame(self, reason: Reason, message: str) -> None:
         if reason not in (found for found, _ in self.problems):
@@ -191,7 +196,9 @@ class _Partition:
                     rollout = self._rollouts.setdefault(heading.rollout, _Rollout())
                     rollout.ends = (*rollout.ends, _outcome(recorded))
                 elif recorded.event.replyto == self._bus.subjects.ended(self._run, heading.rollout):
-                    self._rollouts.setdefault(heading.rollout, _Rollout()).readable = True
+                    rollout = self._rollouts.setdefault(heading.rollout, _Rollout())
+                    rollout.readable = True
+                    rollout.ask(recorded.seq, heading)
                     self._again += bool(recorded.event.causationid)
                 elif heading.rollout.startswith(f"{self._run}-"):
                     self._others.add(heading.rollout)
@@ -210,7 +217,7 @@ class _Partition:
             if heading.run != self._run:
                 rollout.blame("ended_twice", f"it also ended as a rollout of run {heading.run}")
         elif heading.key == ROOT_CALL:
-            rollout.requests = (*rollout.requests, (noted.seq, heading.instance, heading.slot))
+            rollout.ask(noted.seq, heading)
         elif heading.form == "request":
             rollout.calls += 1
             rollout.open = rollout.open or set()

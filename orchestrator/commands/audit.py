@@ -27,10 +27,12 @@ def command(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """Balances a run from its log alone: requested = completed + failed + cancelled + in flight.
+    """Balances a run from its log alone.
 
-    Lists each rollout that does not balance, with the reason. Works while the run goes on, and when it is over.
-    Ends with 0 if all balances, 1 if not, 2 if it could not look.
+    Requested = completed + failed + cancelled + in flight. Lists each rollout
+    that does not balance, with the reason. Works while the run goes on, and
+    when it is over. Ends with 0 if all balances, 1 if not, 2 if it could not
+    look.
 
     \b
     jetgym audit results/first
@@ -57,7 +59,8 @@ async def _audit(folder: Path | None, run: str | None, url: str | None, namespac
 
 
 def _show(found: Audit) -> None:
-    table = Table(title=f"run {found.run_id}", title_justify="left", show_header=False)
+    console.print(f"run {found.run_id}", style="bold", markup=False)
+    table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
     for name in ("requested", "completed", "failed", "cancelled", "in_flight"):

@@ -27,7 +27,7 @@ _MESSAGE: Final = 200
 Named = Annotated[
     list[str],
     typer.Argument(
-        metavar="[RUN] ID…",
+        metavar="RUN | ID",
         help="Directory of a run or of `jetgym up`; and IDs of dead letters, like 0-57, as `list` shows them.",
         show_default=False,
     ),
@@ -35,7 +35,7 @@ Named = Annotated[
 NamedOrAll = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[RUN] [ID…]",
+        metavar="RUN | ID",
         help="Directory of a run or of `jetgym up`; and IDs of dead letters, like 0-57, as `list` shows them.",
         show_default=False,
     ),
@@ -118,9 +118,10 @@ def requeue_letters(
 ) -> None:
     """Asks again for the rollouts that dead letters made fail.
 
-    The end of a failed rollout stands; what is asked for is a new attempt of it, with a rollout ID of its own. Where
-    workers serve the log they take it; of a run that is over, `jetgym run … --resume` does. Ends with 1 if a letter
-    cannot be requeued.
+    The end of a failed rollout stands; what is asked for is a new attempt of
+    it, with a rollout ID of its own. Where workers serve the log they take it;
+    of a run that is over, `jetgym run … --resume` does. Ends with 1 if a
+    letter cannot be requeued.
 
     \b
     jetgym dead requeue results/first 0-57
@@ -139,7 +140,9 @@ def drop_letters(
     url: Url = None,
     namespace: Namespace = None,
 ) -> None:
-    """Records that nothing more is to be done about dead letters. They stay in the log; `list --all` shows them.
+    """Records that nothing more is to be done about dead letters.
+
+    They stay in the log; `list --all` shows them.
 
     \b
     jetgym dead drop results/first 0-57 0-58

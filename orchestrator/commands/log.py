@@ -38,10 +38,11 @@ def show_usage(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """Adds up a log: events and bytes by event type and by run, blobs, the largest rollouts.
+    """Adds up a log: by event type and by run, blobs, the largest rollouts.
 
-    Reads the whole log. Bytes are those of subjects and events, before compression; a blob that several refer to is
-    stored once, and counted for each of them.
+    Reads the whole log. Bytes are those of subjects and events, before
+    compression. A blob that several refer to is stored once, and counted for
+    each of them.
 
     \b
     jetgym log usage results/first
@@ -68,7 +69,9 @@ def write_archive(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """Writes a run's events into a file that `replay --file` reads. The log keeps them: `jetgym log prune` may follow.
+    """Writes a run's events into a file that `replay --file` reads.
+
+    The log keeps them: `jetgym log prune` may follow.
 
     \b
     jetgym log archive results/first --output first.jsonl
@@ -109,10 +112,12 @@ def prune_runs(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """Deletes runs from a log, for good, with the blobs that nothing else refers to.
+    """Deletes runs, for good, with the blobs that nothing else refers to.
 
-    Only runs of which nothing is open: no rollout is ever cut. A run that is pruned can be neither resumed nor
-    rebuilt nor replayed from the log: `jetgym log archive` keeps it in a file. While workers serve the log, blobs stay.
+    Only runs of which nothing is open: no rollout is ever cut. A run that is
+    pruned can be neither resumed nor rebuilt nor replayed from the log:
+    `jetgym log archive` keeps it in a file. While workers serve the log, blobs
+    stay.
 
     \b
     jetgym log prune results/first --run r1129-1612-x7k2

@@ -20,7 +20,7 @@ from orchestrator.errors import UsageError, nearest
 Where = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[RUN]",
+        metavar="RUN",
         help="Directory of a run, or of `jetgym up`; or a run's ID, where its directory is in results/.",
         show_default=False,
     ),

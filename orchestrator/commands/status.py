@@ -37,8 +37,9 @@ def status(
 ) -> None:
     """Shows rollouts, queues, workers, dead letters and the log of a deployment.
 
-    Without arguments, of what is live below results/. Rates are from two looks a second apart. The log of a directory
-    in which nothing is live is served for as long as the command takes.
+    Without arguments, of what is live below results/. Rates are from two looks
+    a second apart. The log of a directory in which nothing is live is served
+    for as long as the command takes.
 
     \b
     jetgym status
