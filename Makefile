@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test check bench docs lock clean help
+.PHONY: demo test check storm bench docs lock clean help
 
 help:  ## Says what there is to make
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | sort
@@ -34,6 +34,9 @@ check: $(VENV)/.installed-dev  ## Lint, types, import rules
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+storm: $(VENV)/.installed-dev  ## Whole runs under random kills of everything, 30 minutes; ARGS="--minutes 3"
+	$(BIN)/python -m tests.faults.storm $(ARGS)
 
 bench: $(VENV)/.installed-dev  ## Runs the benchmarks
 	$(BIN)/python benchmarks/throughput.py $(ARGS)

@@ -218,8 +218,9 @@ class _Worker:
             ]
             try:
                 with suppress(BrokenPipeError, ConnectionResetError):  # it died at once: its log says why
-                    process.stdin.write(self._command.spec)
-                    await process.stdin.drain()
+                    if not process.stdin.is_closing():  # uvloop refuses then
+                        process.stdin.write(self._command.spec)
+                        await process.stdin.drain()
                 process.stdin.close()
                 code = await process.wait()
                 await asyncio.wait(copying, timeout=1.0)  # a grandchild may hold the pipes open
