@@ -9,6 +9,7 @@ payloads, and leaves connecting, reconnecting, resubscribing and all other subsc
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -31,8 +32,8 @@ PRIVATE_NAMES: Final = (
     "_transport",
 )
 
-TURN: Final = 16
-"""Messages that are handled before the rest of the process gets its turn, even if more have arrived."""
+TURN_S: Final = 0.01
+"""Seconds after which the rest of the process gets its turn, even if more messages have arrived."""
 
 _FLUSH_S: Final = 5
 
@@ -46,7 +47,7 @@ class Wire(Client):
         super().__init__()
         self._handlers: dict[int, Handler] = {}
         self._flush_due = False
-        self._in_turn = 0
+        self._turn_ends: float | None = None
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -113,7 +114,11 @@ class Wire(Client):
         except Exception:  # noqa: BLE001
             # An exception would end nats-py's read loop, and with it the connection.
             _log.exception("handler_failed", subject=subject.decode(errors="replace"))
-        self._in_turn += 1
-        if self._in_turn == TURN:
-            self._in_turn = 0
+        if self._turn_ends is None:
+            self._turn_ends = time.monotonic() + TURN_S
+            self._loop.call_soon(self._turn_ended)
+        elif time.monotonic() > self._turn_ends:
             await asyncio.sleep(0)
+
+    def _turn_ended(self) -> None:
+        self._turn_ends = None

@@ -27,7 +27,7 @@ def test_the_overridden_methods_have_the_shape_that_nats_py_calls() -> None:
 
 def test_no_other_private_name_of_nats_py_is_used() -> None:
     used = {name for name in Wire.__dict__ if name.startswith("_") and not name.startswith("__")}
-    own = {"_flush_now", "_process_msg", "_connect_to_server"}
+    own = {"_flush_now", "_process_msg", "_connect_to_server", "_turn_ended"}
     assert used == own
 
 
