@@ -41,12 +41,31 @@ def said(folder: Path, *arguments: str, code: int = 0) -> Any:
     return json.loads(line)
 
 
+WAITING = """
+        while Path("hold").exists() and Path("answered").exists():
+            await asyncio.sleep(0.05)
+        Path("answered").touch()
+"""
+"""Answers once, and then no more while it is held."""
+
+
+def changed(model: Path, does: str) -> None:
+    """Lets the model do this before it answers."""
+    text = model.read_text().replace("import asyncio\n", "import asyncio\nfrom pathlib import Path\n")
+    text = text.replace("from contracts", "from components.models.errors import ModelError\nfrom contracts", 1)
+    at = "        await asyncio.sleep(self.config.seconds)\n"
+    model.write_text(text.replace(at, does[1:] + at))
+
+
 def test_a_run_is_audited_while_it_goes_on_when_it_was_stopped_and_when_it_is_over(project: Path) -> None:
-    process = start(project, *RUN, "--output", "out", "policy.models.slow.seconds=1.0", "--concurrency", "2")
-    until(lambda: len(lines(project / "out" / "rollouts.jsonl")) >= 1)
-    live = said(project, "audit", "out")
-    assert live["balanced"]
-    assert live["in_flight"] >= 1
+    changed(project / "components" / "models" / "slow" / "app.py", WAITING)
+    (project / "hold").touch()
+    process = start(project, *RUN, "--output", "out", "--concurrency", "2", "++launch.drain_s=1")
+    until((project / "answered").exists)
+    live = {"completed": 0, "in_flight": 0}
+    while not live["completed"] or not live["in_flight"]:
+        live = said(project, "audit", "out")
+        assert live["balanced"]
     assert live["requested"] == live["completed"] + live["in_flight"]
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=DEADLINE_S)
@@ -54,6 +73,7 @@ def test_a_run_is_audited_while_it_goes_on_when_it_was_stopped_and_when_it_is_ov
     assert stopped["balanced"]
     assert stopped["requested"] + stopped["not_yet_asked"] == stopped["planned"] == 6
     assert stopped["in_flight"] >= 1
+    (project / "hold").unlink()
     jetgym(project, *RUN, "--output", "out", "--resume")
     over = said(project, "audit", "out")
     assert {name: over[name] for name in ("requested", "completed", "failed", "cancelled", "in_flight")} == {
@@ -126,11 +146,7 @@ BREAKABLE = """
 
 
 def test_what_a_dead_letter_made_fail_is_asked_for_again_and_a_resumed_run_does_it(project: Path) -> None:
-    model = project / "components" / "models" / "slow" / "app.py"
-    text = model.read_text().replace("import asyncio\n", "import asyncio\nfrom pathlib import Path\n")
-    text = text.replace("from contracts", "from components.models.errors import ModelError\nfrom contracts", 1)
-    at = "        await asyncio.sleep(self.config.seconds)\n"
-    model.write_text(text.replace(at, BREAKABLE[1:] + at))
+    changed(project / "components" / "models" / "slow" / "app.py", BREAKABLE)
     (project / "broken").touch()
     jetgym(project, *RUN, "--limit", "2", "--output", "out", code=1)
     failed = [line["rollout_id"] for line in lines(project / "out" / "failures.jsonl")]
