@@ -191,18 +191,20 @@ async def test_a_callee_that_ends_politely_gives_back_the_calls_that_it_cannot_a
     log = log.model_copy(update={"ack_wait_s": 600.0})
     found = instances(tmp_path)
     pool = {"pool": {"concurrency": 2}}
-    found["policy"] = Instance("models", "noting", {**found["policy"].config, "latency": {"mean_s": 0.3}, **pool})
+    model_s, tool_s = (1.0, 0.0) if instance == "policy" else (0.0, 1.0)
+    found["policy"] = Instance("models", "noting", {**found["policy"].config, "latency": {"mean_s": model_s}, **pool})
     found["stage"] = Instance("resources", "stage", pool)
-    plan = [["model"], ["tool", "add_slowly", {"count": 4, "seconds": 0.3}], ["add", 1]]
+    plan = [["model"], ["tool", "add_slowly", {"count": 4, "seconds": tool_s}], ["add", 1]]
     async with Deployment(server, log, found) as deployment:
         await deployment.start("puppet", *({"policy", "stage"} - {instance}))
         first = await deployment.start_one(instance, worker="first")
         rollouts = [f"r{number}" for number in range(5)]
         for rollout in rollouts:
             await deployment.ask(rollout, {"plan": plan, "expected": 5})
-        what = "model" if instance == "policy" else "tool"
-        await deployment.until(f"{log.namespace}.0.*.{instance}.*.request.*.{'m_1' if what == 'model' else 'm_2'}")
-        await until(lambda: first.served.in_progress == 2)
+        key = "m_1" if instance == "policy" else "m_2"
+        for rollout in rollouts:
+            await deployment.until(f"{log.namespace}.0.*.{instance}.*.request.{rollout}.{key}")
+        await until(lambda: first.served._callee._pool.held == 5)  # two in progress, the others begun by nobody
         await first.served.drain(0.01)
         assert first.served.in_progress == 0
         await deployment.start_one(instance, worker="second")

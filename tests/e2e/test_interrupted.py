@@ -15,6 +15,7 @@ from tests.e2e.workers import PATIENCE_S, PROJECT
 ROLLOUTS = 6
 CONFIG = """
 launch: {drain_s: 3600}
+log: {ack_wait_s: 2.0}
 policy: {models: {noting: {notes: notes, latency: {mean_s: 3.0}, pool: {concurrency: 2}}}}
 stage: {resources: {stage: {}}}
 puppet: {agents: {puppet: {model: policy, resources: stage}}}

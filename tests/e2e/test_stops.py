@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from bus import LogConfig
+from bus.overview import pool_states
 from components.workers.spec import WorkerSpec
 from components.workers.stops import say_stopping
 from tests.e2e.workers import PATIENCE_S, PROJECT, Deployment, Instance
@@ -66,9 +67,14 @@ async def asked(folder: Path, times: int) -> list[str]:
     return calls
 
 
+async def held(deployment: Deployment) -> int:
+    """The calls that have been delivered to the model's workers."""
+    return sum(pool.held for pool in await pool_states(deployment.bus) if pool.instance == "policy")
+
+
 async def test_a_model_worker_finishes_the_calls_that_it_began(server: str, log: LogConfig, tmp_path: Path) -> None:
     """B12, E5: a call that is paid for is not thrown away; those that wait for it are another worker's."""
-    found = instances(tmp_path, latency={"mean_s": 1.0}, pool={"concurrency": 1})
+    found = instances(tmp_path, latency={"mean_s": 2.0}, pool={"concurrency": 1})
     async with Deployment(server, log, found) as deployment:
         await deployment.start("stage", "puppet")
         process = start_policy(server, log, found["policy"], drain_s=PATIENCE_S)
@@ -76,6 +82,9 @@ async def test_a_model_worker_finishes_the_calls_that_it_began(server: str, log:
         for rollout in rollouts:
             await deployment.ask(rollout, {"plan": [["model"], ["add", 1]], "expected": 1})
         (first,) = await asked(tmp_path, 1)
+        async with asyncio.timeout(PATIENCE_S):
+            while await held(deployment) < len(rollouts):  # noqa: ASYNC110 - the server tells nobody
+                await asyncio.sleep(0.02)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
         assert await asked(tmp_path, 1) == [first]
