@@ -42,6 +42,11 @@ bench: $(VENV)/.installed-dev  ## Runs the benchmarks
 	$(BIN)/python benchmarks/throughput.py $(ARGS)
 	$(BIN)/python benchmarks/durable.py --json
 
+scale: $(VENV)/.installed-dev  ## Runs the long benchmarks: 65,536 in flight, recovery, flat cost
+	$(BIN)/python benchmarks/in_flight.py $(ARGS)
+	$(BIN)/python benchmarks/recovery.py $(ARGS)
+	$(BIN)/python benchmarks/flat_cost.py $(ARGS)
+
 docs: $(VENV)/.installed-dev  ## Generates the schemas and the AsyncAPI document into docs/
 	$(BIN)/python scripts/generate_docs.py
 
