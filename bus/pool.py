@@ -204,6 +204,7 @@ class Pool:
         else:
             reason = self._check(event, name)
             if reason is None and held.num_delivered <= self._max_deliver:
+                held.subject = b""  # the event has it; a worker may hold tens of thousands
                 return Delivery(self._holding, held, event)
             told = f"event {event.id!r} of type {event.type!r} names subject {event.subject!r}"
             if reason is None:

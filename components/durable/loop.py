@@ -82,8 +82,8 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         self.closing = False
         """No calls are made any more, and timers fire at once."""
         self._ready: list[Handle] = []
-        self._outside = Outside("c")
-        self._dropped = Outside("g")
+        self._outside: Outside | None = None
+        self._dropped: Outside | None = None
         # Sets of tasks are iterated by asyncio. The low bits make that the order of creation; the high bits keep the
         # tasks of many rollouts apart in the one set of all tasks that asyncio keeps.
         self._order = zlib.crc32(rollout_id.encode()) << 20
@@ -148,7 +148,11 @@ class RolloutLoop(asyncio.AbstractEventLoop):
 
     def _branch(self) -> "Branch | Outside":
         task = asyncio.current_task(self)
-        return task if type(task) is Branch else self._outside
+        if type(task) is Branch:
+            return task
+        if self._outside is None:
+            self._outside = Outside("c")
+        return self._outside
 
     @property
     def next_key(self) -> str:
@@ -179,6 +183,8 @@ class RolloutLoop(asyncio.AbstractEventLoop):
     def drop_asyncgen(self, agen: AsyncGenerator[Any, Any]) -> None:
         """An async generator that had not ended was dropped: it ends as a branch of its own."""
         if not self._closed:
+            if self._dropped is None:
+                self._dropped = Outside("g")
             self._start(agen.aclose(), self._dropped)
 
     def _start(

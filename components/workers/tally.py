@@ -38,7 +38,7 @@ class Tally:
 
     def __init__(self, started: datetime) -> None:
         self._started = started
-        self._seconds = {"model": 0.0, "tool": 0.0, "verify": 0.0}
+        self._seconds: dict[str, float] = {}
         self._input = self._output = self._total = self._turns = self._tools = 0
         self._models: dict[str, None] = {}
         self.adoptions = 0
@@ -46,8 +46,7 @@ class Tally:
     def add(self, reply: Event, data: bytes) -> None:
         """Counts one reply."""
         call, _, outcome = reply.type.partition(".")
-        if call in self._seconds:
-            self._seconds[call] += reply.elapsed
+        self._took(call, reply.elapsed)
         if call == "tool":
             self._tools += 1
         elif call == "model" and outcome == "replied":
@@ -69,7 +68,10 @@ class Tally:
         self._models |= dict.fromkeys(nested.models)
         times = nested.timings
         for call, seconds in (("model", times.model_s), ("tool", times.tools_s), ("verify", times.verify_s)):
-            self._seconds[call] += seconds
+            self._took(call, seconds)
+
+    def _took(self, call: str, seconds: float) -> None:
+        self._seconds[call] = self._seconds.get(call, 0.0) + seconds
 
     def stats(self, requested: datetime, now: datetime) -> RolloutStats:
         """The counts so far; `requested` is the time of the rollout's request. Clocks differ: no time is negative."""
@@ -78,9 +80,9 @@ class Tally:
             timings=Timings(
                 queue_s=max(0.0, round((self._started - requested).total_seconds(), 6)),
                 total_s=max(0.0, round((now - requested).total_seconds(), 6)),
-                model_s=round(self._seconds["model"], 6),
-                tools_s=round(self._seconds["tool"], 6),
-                verify_s=round(self._seconds["verify"], 6),
+                model_s=round(self._seconds.get("model", 0.0), 6),
+                tools_s=round(self._seconds.get("tool", 0.0), 6),
+                verify_s=round(self._seconds.get("verify", 0.0), 6),
             ),
             turns=self._turns,
             tool_calls=self._tools,
