@@ -64,8 +64,8 @@ class LogConfig(BaseModel):
     ack_wait_s: float = Field(default=30.0, gt=0)
     """Seconds without a sign of life after which a delivery goes to another worker."""
     max_deliver: int = Field(default=20, ge=1)
-    """Deliveries of one event before it becomes a dead letter. Every worker that stops while it holds the event counts,
-    also one that stops politely: a run that is resumed adds one."""
+    """Deliveries of one event before it becomes a dead letter. Workers take off those to workers that were told to stop,
+    so a run may be resumed, or its workers replaced, as often as it takes."""
 
     @classmethod
     def of_record(cls, recorded: Mapping[str, Any]) -> Self:
