@@ -8,7 +8,7 @@ author's code does ends here as an output for the model or as a typed `Resources
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import structlog
@@ -35,6 +35,9 @@ from contracts.responses import Response
 from contracts.rollouts import ToolCall, ToolOutput, Verdict, VerifyRequest
 
 __all__ = ["History", "Recover", "Runtime"]
+
+_Deadline = Literal["seed_deadline_s", "tool_deadline_s", "verify_deadline_s"]
+"""The key of the config that says it."""
 
 
 class _Raised(Exception):
@@ -94,7 +97,7 @@ class Runtime:
     async def _seeded(self, session: str, seed: Method, task: bytes | msgspec.Raw) -> object:
         given = {"task": self._task(seed, task)} if seed.wants else {}
         try:
-            return await self._run("seed_session", seed.is_async, given, self._config.seed_deadline_s)
+            return await self._run("seed_session", seed.is_async, given, "seed_deadline_s")
         except _Raised as raised:
             raise SeedFailed(self._told("seed_session", raised, session), **raised.details) from raised.error
 
@@ -143,10 +146,9 @@ class Runtime:
                 raise
 
     async def _called(self, session: str, entry: Tool, call: ToolCall, given: dict[str, object]) -> ToolOutput:
-        deadline_s = self._config.tool_deadline_s
         try:
             arguments = entry.arguments(call.arguments)
-            value = await self._run(entry.method, entry.is_async, given | arguments, deadline_s)
+            value = await self._run(entry.method, entry.is_async, given | arguments, "tool_deadline_s")
             return results.output_of(value)
         except BadArguments as error:
             return results.problem(str(error))
@@ -158,7 +160,6 @@ class Runtime:
             self._log.error("tool.output_unusable", tool=entry.name, session=session, reason=str(error))
             return results.problem(f"{entry.name} returned what JSON cannot say: {error}")
         except DeadlineExceeded as error:
-            self._log.warning("tool.deadline", tool=entry.name, session=session, seconds=deadline_s)
             if given and not entry.is_async:
                 raise
             return results.problem(str(error))
@@ -192,7 +193,7 @@ class Runtime:
 
     async def _verified(self, session: str, verify: Method, given: dict[str, object]) -> Verdict:
         try:
-            value = await self._run("verify", verify.is_async, given, self._config.verify_deadline_s)
+            value = await self._run("verify", verify.is_async, given, "verify_deadline_s")
         except _Raised as raised:
             raise VerifyFailed(self._told("verify", raised, session), **raised.details) from raised.error
         return results.verdict_of(value, f"{self._name}.verify")
@@ -204,22 +205,24 @@ class Runtime:
             return {}
         given = {"lines": lines} if method.wants else {}
         try:
-            value = await self._run("aggregate_metrics", method.is_async, given, self._config.verify_deadline_s)
+            value = await self._run("aggregate_metrics", method.is_async, given, "verify_deadline_s")
         except _Raised as raised:
             raise MetricsFailed(self._told("aggregate_metrics", raised, ""), **raised.details) from raised.error
         return results.metrics_of(value, f"{self._name}.aggregate_metrics")
 
     # --- an author's code --------------------------------------------------------------------------------------
 
-    async def _run(self, method: str, is_async: bool, given: Mapping[str, object], deadline_s: float) -> object:
+    async def _run(self, method: str, is_async: bool, given: Mapping[str, object], deadline: _Deadline) -> object:
         """What the author's method returns; raises `_Raised` for whatever it raises, and `DeadlineExceeded`."""
         function: Callable[..., Any] = getattr(self._resources, method)
+        deadline_s: float = getattr(self._config, deadline)
         caller = _branch()
         try:
             if is_async:
                 return await _within(function(**given), deadline_s)
             return await self._threads.run(partial(function, **given), deadline_s)
         except Overdue as error:
+            self._log.warning("deadline.struck", key=deadline, seconds=deadline_s, error="deadline", method=method)
             raise DeadlineExceeded(
                 f"{self._name}.{method} did not finish within {deadline_s:g} seconds", method=method
             ) from error

@@ -91,10 +91,9 @@ class AgentWorker:
 
     async def serve(self) -> None:
         """Takes rollouts until the pool is stopped."""
-        taking = asyncio.create_task(self._take())
         watching = [asyncio.create_task(self._fence(number)) for number in range(self._bus.config.partitions)]
         watching += [asyncio.create_task(self._sweep()), asyncio.create_task(self._cancellations.follow())]
-        tasks = {taking, *watching}
+        tasks = {asyncio.create_task(self._take()), *watching}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -304,10 +303,9 @@ class AgentWorker:
         """Ends what is held of the rollouts and runs that are cancelled, nested rollouts too."""
         self._cancelling = None
         for rollout in list(self._rollouts.values()):
-            if rollout.ended or self._draining or not rollout.decoded:
-                continue  # `_begin` asks once it is decoded
-            reason = self._cancellations.of(*rollout.names, run=rollout.request.run_id)
-            if reason is not None:
+            if rollout.ended or self._draining or not rollout.decoded:  # then `_begin` asks
+                continue
+            if (reason := self._cancellations.of(*rollout.names, run=rollout.request.run_id)) is not None:
                 rollout.ended = True
                 self._spawn(rollout, self._cancel(rollout, reason))
 
@@ -363,11 +361,13 @@ class AgentWorker:
 
     async def _sweep(self) -> None:
         deadline_s = self._config.deadline_s
+        log = self._log.bind(key="deadline_s", seconds=deadline_s, error="deadline")
         while True:
             await asyncio.sleep(SWEEP_S)
             begun = time.monotonic() - deadline_s
             for rollout in [each for each in self._rollouts.values() if each.started < begun and not each.ended]:
                 message = f"the rollout took longer than its deadline_s of {deadline_s:g} seconds"
+                log.warning("deadline.struck", rollout=rollout.id, call=rollout.event.callkey)
                 rollout.ended = True
                 self._spawn(rollout, self._fail(rollout, CallError(kind="deadline", message=message)))
 

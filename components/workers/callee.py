@@ -139,6 +139,7 @@ class Callee:
     async def _handle(self, delivery: Delivery) -> None:
         """Answers one request. Where the log cannot be reached it is given back."""
         request = delivery.event
+        structlog.contextvars.bind_contextvars(rollout=request.rolloutid, call=request.callkey)
         try:
             if delivery.redelivered and await self._bus.last(request.replyto) is not None:
                 self._log.info("call.already_answered", rollout=request.rolloutid, call=request.callkey)

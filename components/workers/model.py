@@ -6,6 +6,7 @@ Decodes the request for the component, with what it cites, and encodes its reply
 import asyncio
 
 import msgspec
+import structlog
 from pydantic import ValidationError
 
 from bus import Bus, Delivery
@@ -25,6 +26,7 @@ class ModelWorker:
     def __init__(self, bus: Bus, model: Model[ModelConfig], spec: WorkerSpec) -> None:
         self._model, self._spec = model, spec
         self._contexts = Contexts(bus)
+        self._log = structlog.get_logger()
         self._callee = Callee(bus, self._answer, concurrency=model.config.pool.concurrency)
 
     @property
@@ -62,16 +64,23 @@ class ModelWorker:
             async with asyncio.timeout(deadline_s) as deadline:
                 response = await self._model.responses(params, call)
         except ModelError as error:
+            if error.kind == "deadline":
+                self._struck()
             raise CallRefused(error.call_error()) from error
         except TimeoutError as error:
             if not deadline.expired():
                 raise  # the component's own
+            self._struck()
             message = f"model {self._spec.instance} did not answer within its deadline_s of {deadline_s:g} seconds"
             raise CallRefused(CallError(kind="deadline", message=message)) from error
         reply = response.to_json()
         if context is not None:
             self._contexts.keep(request.rolloutid, request.callkey, context.and_reply(reply), len(data) + len(reply))
         return reply
+
+    def _struck(self) -> None:
+        seconds = self._model.config.deadline_s
+        self._log.warning("deadline.struck", key="deadline_s", seconds=seconds, error="deadline")
 
     async def _whole(self, request: Event, data: bytes) -> tuple[Context | None, bytes]:
         """The Responses request, and what to remember of it: nothing where the next one will hardly cite it."""
