@@ -34,7 +34,7 @@ from components.workers.spec import WorkerSpec
 from components.workers.stops import UNCOUNTED
 from contracts.errors import InvalidName
 from contracts.events import CallError, Event, Recorded
-from contracts.ids import ROOT_CALL, check_name
+from contracts.ids import check_name
 from contracts.rollouts import RolloutRequest, RolloutResult
 
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
@@ -310,10 +310,10 @@ class AgentWorker:
                 self._spawn(rollout, self._cancel(rollout, reason))
 
     async def _cancel(self, rollout: Rollout, reason: str) -> None:
-        """Ends a rollout as cancelled; pools that cannot know that it is one of those meant are told of it by name."""
+        """Ends a rollout as cancelled, and names it to pools that cannot know that it is one of those meant."""
         rollout.ended = True
         begun = rollout.epoch != NOT_BEGUN or rollout.delivery.redelivered
-        if begun and rollout.event.callkey == ROOT_CALL and self._cancellations.of(rollout.id) is None:
+        if begun and self._cancellations.of(rollout.id) is None:
             await cancel(self._bus, rollout.request.run_id, rollout.id, reason)
         self._log.info("rollout.cancelled", rollout=rollout.id, reason=reason)
         await self._finish(rollout, *failure(rollout.event, cancelled(reason), rollout.stats))
