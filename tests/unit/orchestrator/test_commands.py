@@ -57,6 +57,7 @@ def jetgym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (["run", "main.yaml", "--input", "nope.jsonl"], "there is no file 'nope.jsonl' of tasks"),
         (["run", "main.yaml", "--input", "tasks.jsonl", "--agent", "solvr"], "there is no agent 'solvr'; did you mean"),
         (["run", "main.yaml", "--limit", "0"], "command line: limit: Input should be greater than or equal to 1"),
+        (["run", "main.yaml", "++retry.on=[cancelled]"], "retry.on.0: Input should be 'bad_request', "),
         (["run", "main.yaml", "++limits=3"], "command line: limits: unknown key; did you mean 'limit'?"),
         (["run", "main.yaml", "++policy.models.openai_model.api_key=${nokey}"], "${nokey} cannot be resolved"),
         (["run", "main.yaml", "++policy.models.openai_model.model=???"], "openai_model.model: needs a value"),
