@@ -25,7 +25,6 @@ Durability = Literal["fast", "always", "replicated"]
 
 _REPLICAS: Final = 3
 _NS: Final = 1_000_000_000
-_SHORTEST_AGE_S: Final = 3600.0
 _NOT_FOUND: Final = 10059
 PARTITIONS: Final = "jetgym_partitions"
 _NO_PEERS: Final = (10005, 10074)
@@ -52,9 +51,6 @@ class LogConfig(BaseModel):
     """
     max_bytes: int = Field(default=-1, ge=-1)
     """Largest size of one partition in bytes; a full log makes publishers wait. -1: as the server's own limit."""
-    max_age_s: float = Field(default=0.0)
-    """Seconds after which events are forgotten, 0 for never, else at least an hour. It must be longer than any rollout
-    takes: the events of an open one may not go."""
     compression: bool = True
     """S2 compression of the log on disk: less than half the bytes. NATS compresses a block when it is full."""
     inline_limit: int = Field(default=65_536, ge=1024)
@@ -81,13 +77,6 @@ class LogConfig(BaseModel):
     @classmethod
     def _namespace(cls, value: str) -> str:
         return check_name(value, "namespace", 32)
-
-    @field_validator("max_age_s")
-    @classmethod
-    def _max_age(cls, value: float) -> float:
-        if value != 0 and value < _SHORTEST_AGE_S:
-            raise ValueError(f"is 0 for never, or at least {_SHORTEST_AGE_S:g}: open rollouts may not be forgotten")
-        return value
 
 
 class _State(msgspec.Struct):
@@ -119,7 +108,7 @@ async def ensure_log(connection: Connection, config: LogConfig, subjects: Subjec
         )
     wanted = [_stream(config, subjects.stream(p), f"{config.namespace}.{p}.>") for p in range(config.partitions)]
     blobs = _stream(config, subjects.blob_stream, f"{config.namespace}.blob.>")
-    for stream in [*wanted, {**blobs, "max_age": 0}]:
+    for stream in [*wanted, blobs]:
         await _ensure(connection, stream, adjust=adjust)
 
 
@@ -132,7 +121,7 @@ def _stream(config: LogConfig, name: str, subject: str) -> dict[str, Any]:
         "discard": "new",
         "allow_direct": True,
         "max_bytes": config.max_bytes,
-        "max_age": int(config.max_age_s * _NS),
+        "max_age": 0,  # an open rollout's events may not go: `jetgym log prune` takes what has ended
         "num_replicas": config.replicas,
         "compression": "s2" if config.compression else "none",
         "duplicate_window": _NS // 10,

@@ -8,7 +8,6 @@ alone.
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
@@ -81,15 +80,18 @@ async def collect(
         helpers = [group.create_task(run.lane()) for _ in range(min(LANES, len(tasks)))]
         helpers += [group.create_task(run.follow(partition)) for partition in range(bus.config.partitions)]
         with ResultFiles(output) as files:
-            flushed = time.monotonic()
+            helpers.append(group.create_task(_flush(files)))
             async for done in run.outcomes():
                 files.add(done)
                 on_outcome(done)
-                if time.monotonic() - flushed > FLUSH_S:
-                    files.flush()
-                    flushed = time.monotonic()
-        for helper in helpers:
-            helper.cancel()
+            for helper in helpers:
+                helper.cancel()
+
+
+async def _flush(files: ResultFiles) -> None:
+    while True:
+        await asyncio.sleep(FLUSH_S)
+        files.flush()
 
 
 class _Run:
@@ -207,7 +209,7 @@ async def outcomes_in_log(bus: Bus, run_id: str) -> AsyncIterator[Outcome]:
             if event.type != "rollout.requested":
                 request = requests.pop(event.rolloutid, None)
                 if request is None:
-                    _log.warning("request_missing", rollout=event.rolloutid, hint="the log has forgotten it: max_age_s")
+                    _log.warning("request_missing", rollout=event.rolloutid, hint="it was deleted from the log")
                     continue
                 if event.type != "rollout.failed" or await asked_again(bus, event.rolloutid, request) is None:
                     yield await read_outcome(bus, request, event)

@@ -72,6 +72,22 @@ async def test_the_files_of_a_run_are_what_the_log_says(server: str, config: Log
         assert (tmp_path / "rollouts.jsonl").read_bytes().splitlines() == again
 
 
+async def test_what_has_ended_is_in_the_files_before_anything_else_ends(
+    server: str, config: LogConfig, tmp_path: Path
+) -> None:
+    async with await Bus.connect(server, config, name="orchestrator/test", writer="w") as bus:
+        await bus.ensure_log()
+        running = asyncio.create_task(run(bus, 2, tmp_path, 2))
+        pool = await bus.pool("agents", "solver", (0,), types=("rollout.requested",))
+        first, second = [await anext(aiter(pool)) for _ in range(2)]
+        await end(bus, first.event)
+        async with asyncio.timeout(60):
+            while not (tmp_path / "rollouts.jsonl").read_bytes():  # noqa: ASYNC110 - a file tells nobody
+                await asyncio.sleep(0.05)
+        await end(bus, second.event)
+        await running
+
+
 async def test_no_more_than_concurrency_rollouts_are_unfinished(server: str, config: LogConfig, tmp_path: Path) -> None:
     async with await Bus.connect(server, config, name="orchestrator/test", writer="w") as bus:
         await bus.ensure_log()

@@ -48,8 +48,6 @@ def test_the_bus_knows_no_word_of_language_models(word: str) -> None:
         {"partitions": 0},
         {"replicas": 3},
         {"durability": "sometimes"},
-        {"max_age_s": -1},
-        {"max_age_s": 60},
         {"ack_wait_s": 0},
         {"max_deliver": 0},
         {"colour": "blue"},
