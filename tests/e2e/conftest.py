@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.e2e.runs import Run
+from tests.e2e.runs import Run, started
 
 
 @pytest.fixture(autouse=True)
@@ -21,3 +21,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     run = Run(tmp_path_factory.mktemp("undisturbed"))
     run.finish(run.start())
     return run.results()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    """A test that fails leaves no command running."""
+    yield
+    while started:
+        process = started.pop()
+        if process.poll() is None:
+            process.kill()
+            process.communicate()

@@ -72,8 +72,13 @@ class Run:
         assert f"{ROLLOUTS} same" in done.stdout
 
 
+started: list[subprocess.Popen[str]] = []
+"""By the test that runs; those that it leaves are killed when it ends."""
+
+
 def jetgym(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    """Starts a command."""
+    process = subprocess.Popen(
         [sys.executable, "-P", "-m", "orchestrator", *arguments],
         cwd=PROJECT,
         stdin=subprocess.DEVNULL,
@@ -81,6 +86,8 @@ def jetgym(*arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
+    started.append(process)
+    return process
 
 
 def descendants(pid: int) -> set[int]:
