@@ -60,8 +60,8 @@ class LogConfig(BaseModel):
     ack_wait_s: float = Field(default=30.0, gt=0)
     """Seconds without a sign of life after which a delivery goes to another worker."""
     max_deliver: int = Field(default=20, ge=1)
-    """Deliveries of one event before it becomes a dead letter. Workers take off those to workers that were told to stop,
-    so a run may be resumed, or its workers replaced, as often as it takes."""
+    """Deliveries of one event before it becomes a dead letter. Those to workers that were told to stop are taken off: a
+    run may be resumed, and its workers replaced, as often as it takes."""
 
     @classmethod
     def of_record(cls, recorded: Mapping[str, Any]) -> Self:
