@@ -72,7 +72,7 @@ ErrorKind = Literal[
     "unavailable",  # the engine or tool could not be reached within its deadline
     "deadline",  # the callee took longer than it may
     "tool_error",  # a tool raised
-    "verify_error",  # a verifier or seed_session raised
+    "verify_error",  # a verifier, seed_session or snapshot raised
     "agent_error",  # agent code raised
     "nondeterminism",  # agent code departed from its own history
     "poison",  # the request could not be processed at all

@@ -116,6 +116,18 @@ class SessionSeed(msgspec.Struct, frozen=True, kw_only=True):
     task: msgspec.Raw
 
 
+class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session can be restored from: the whole of `session.replied`, and a part of `tool.replied`.
+
+    Only where the component takes snapshots; `session.replied` is `null` otherwise.
+    """
+
+    calls: int
+    """Tool calls that the session has in it, since its seed."""
+    state: msgspec.Raw
+    """JSON, as the component gave it. Neither the model nor the agent reads it."""
+
+
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """`tool.requested`: one function call as the model wrote it."""
 
@@ -125,11 +137,13 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
 
 
-class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """`tool.replied`: what the model gets to read."""
+class ToolOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`tool.replied`: what the model gets to read, and what the call left of the session."""
 
     output: msgspec.Raw
     """A JSON string, or a list of content parts."""
+    snapshot: SessionSnapshot | None = None
+    """The session after this call, where it takes the session and the component takes snapshots."""
 
 
 class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

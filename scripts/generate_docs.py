@@ -32,7 +32,7 @@ _PAYLOADS: dict[str, tuple[str, str, type[Any] | None, str]] = {
     "timer.requested": ("request", "the agent sleeps, or set a timeout", rollouts.TimerRequest, ""),
     "model.replied": ("reply", "the model's answer", contracts.responses.Response, ""),
     "agent.replied": ("reply", "the result of a nested rollout", rollouts.RolloutResult, ""),
-    "session.replied": ("reply", "the session is there", None, "`null`"),
+    "session.replied": ("reply", "the session is there", rollouts.SessionSnapshot, "`null` where none are taken"),
     "tool.replied": ("reply", "what the tool answered", rollouts.ToolOutput, ""),
     "verify.replied": ("reply", "the reward", rollouts.Verdict, ""),
     "timer.replied": ("reply", "a timer fired", None, "`null`"),
@@ -156,11 +156,10 @@ def asyncapi() -> dict[str, Any]:
     """The AsyncAPI 3.0 document of the subjects and what is said on them."""
     messages: dict[str, Any] = {}
     for name, (_, summary, payload, words) in _PAYLOADS.items():
-        data = (
-            {"$ref": f"schemas/{_module(payload.__module__)}.json#/$defs/{payload.__name__}"}
-            if payload is not None
-            else {"description": words}
-        )
+        ways: list[dict[str, Any]] = [{"description": words}] if words else []
+        if payload is not None:
+            ways.insert(0, {"$ref": f"schemas/{_module(payload.__module__)}.json#/$defs/{payload.__name__}"})
+        data = ways[0] if len(ways) == 1 else {"anyOf": ways}
         messages[name] = {
             "name": name,
             "summary": summary,

@@ -29,11 +29,11 @@ class ResourcesConfig(ComponentConfig):
     verify_deadline_s: float = Field(default=120.0, gt=0)
     """Seconds that scoring one rollout may take."""
     seed_deadline_s: float = Field(default=60.0, gt=0)
-    """Seconds that starting one session may take."""
+    """Seconds that starting one session may take, and a `snapshot` or a `restore` of it."""
     threads: int = Field(default=16, ge=1)
     """Plain (`def`) tools and verifiers that run at once in one worker."""
     max_sessions: int = Field(default=65_536, ge=1)
-    """Sessions that one worker keeps in memory; the least recently used is rebuilt from the log when it is needed."""
+    """Sessions that one worker keeps in memory; the least recently used is made again from the log when needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,10 @@ class Resources(Generic[C_co]):
         Starts a rollout's session: any object. Without it there is no session.
     verify(self, task, response, session) -> float | Reward
         Scores the response. It takes those of the three parameters that it needs.
+    snapshot(self, session) -> JSON value
+        What the session can be made from again. With `restore`, where the class says `rebuild = "snapshot"`.
+    restore(self, task, snapshot) -> session
+        The session of that snapshot.
     aggregate_metrics(self, lines) -> dict
         Metrics of your own over all result lines of a run. Optional.
 
@@ -65,8 +69,9 @@ class Resources(Generic[C_co]):
     """
 
     rebuild: ClassVar[Rebuild] = "replay"
-    """`replay`: the same calls on the same task give the same session, so that one that was lost is made again from
-    the recorded calls. `fail`: they do not, and losing the session fails the rollout."""
+    """How a session that was lost comes back. `replay`: the recorded calls are made again, for the same calls on the
+    same task give the same session. `snapshot`: from what `snapshot` returned after the last of them. `fail`: not at
+    all, and the rollout fails."""
 
     jetgym_plan: ClassVar[Plan]
     """What the class offers, for the runtime."""

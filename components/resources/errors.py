@@ -8,8 +8,9 @@ ResourcesError             a call is answered with this typed error (`call_error
 ├── SeedFailed             seed_session raised
 ├── VerifyFailed           verify raised, or returned something that is no reward
 ├── MetricsFailed          aggregate_metrics raised, or returned something that is no JSON object
+├── SnapshotFailed         snapshot raised, or returned something that JSON does not give back
 ├── DeadlineExceeded       the component's own code took longer than its config allows
-└── SessionLost            the session is not here and cannot be rebuilt
+└── SessionLost            the session is not here and cannot be rebuilt or restored
 ToolError                  for authors: its message is what the model reads
 """
 
@@ -26,6 +27,7 @@ __all__ = [
     "ResponseMisfit",
     "SeedFailed",
     "SessionLost",
+    "SnapshotFailed",
     "TaskMisfit",
     "ToolError",
     "VerifyFailed",
@@ -84,6 +86,12 @@ class MetricsFailed(ResourcesError):
     kind = "verify_error"
 
 
+class SnapshotFailed(ResourcesError):
+    """`snapshot` raised, or returned what cannot be stored. The session is as if the call had not been made."""
+
+    kind = "verify_error"
+
+
 class DeadlineExceeded(ResourcesError):
     """The component's code took longer than its config allows."""
 
@@ -91,7 +99,7 @@ class DeadlineExceeded(ResourcesError):
 
 
 class SessionLost(ResourcesError):
-    """The session is not here and cannot be rebuilt."""
+    """The session is not here and cannot be rebuilt or restored."""
 
     kind = "unavailable"
 

@@ -7,7 +7,7 @@ Called by `Resources`; the runtime follows the plan. This module never makes an 
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,11 +17,13 @@ from contracts.base import JsonObject
 
 __all__ = ["Method", "Plan", "Rebuild", "TaskFields", "plan_of"]
 
-Rebuild = Literal["replay", "fail"]
+Rebuild = Literal["replay", "snapshot", "fail"]
 
 _SEED: Final = frozenset({"task"})
 _METRICS: Final = frozenset({"lines"})
 _VERIFY: Final = frozenset({"task", "response", SESSION})
+_SNAPSHOT: Final = frozenset({SESSION})
+_RESTORE: Final = frozenset({"task", "snapshot"})
 
 
 class TaskFields(BaseModel):
@@ -51,6 +53,8 @@ class Plan:
     verify: Method | None
     aggregate_metrics: Method | None
     rebuild: Rebuild
+    snapshot: Method | None
+    restore: Method | None
 
 
 def plan_of(cls: type, rebuild: object) -> Plan:
@@ -61,20 +65,23 @@ def plan_of(cls: type, rebuild: object) -> Plan:
         verify=_method(cls, "verify", _VERIFY),
         aggregate_metrics=_method(cls, "aggregate_metrics", _METRICS),
         rebuild=_rebuild(cls, rebuild),
+        snapshot=_method(cls, "snapshot", _SNAPSHOT),
+        restore=_method(cls, "restore", _RESTORE),
     )
     if plan.verify is None and not cls.__name__.startswith("_"):
         raise InvalidResources(cls.__name__, "needs a `verify` that returns the reward (or a name that starts with _)")
     if plan.seed is None:
         _check_no_session(cls, plan)
+    _check_snapshots(cls, plan)
     return plan
 
 
 def _rebuild(cls: type, value: object) -> Rebuild:
-    if value == "replay":
-        return "replay"
-    if value == "fail":
-        return "fail"
-    raise InvalidResources(f"{cls.__name__}.rebuild", f"is {value!r}; it must be 'replay' or 'fail'")
+    for known in get_args(Rebuild):
+        if value == known:
+            return known  # type: ignore[no-any-return]  # it is one of the literals
+    listed = ", ".join(repr(known) for known in get_args(Rebuild))
+    raise InvalidResources(f"{cls.__name__}.rebuild", f"is {value!r}; it must be one of {listed}")
 
 
 def _tools(cls: type) -> dict[str, Tool]:
@@ -129,3 +136,16 @@ def _check_no_session(cls: type, plan: Plan) -> None:
         users.append("verify")
     if users:
         raise InvalidResources(f"{cls.__name__}.{users[0]}", "takes `session`, but the class has no `seed_session`")
+
+
+def _check_snapshots(cls: type, plan: Plan) -> None:
+    for name, method, needed in (("snapshot", plan.snapshot, SESSION), ("restore", plan.restore, "snapshot")):
+        place = f"{cls.__name__}.{name}"
+        if method is not None and plan.rebuild != "snapshot":
+            raise InvalidResources(place, f"is never called, since the class says rebuild = {plan.rebuild!r}")
+        if method is None and plan.rebuild == "snapshot":
+            raise InvalidResources(place, "is missing: rebuild = 'snapshot' needs `snapshot` and `restore`")
+        if method is not None and needed not in method.wants:
+            raise InvalidResources(place, f"must take `{needed}`")
+    if plan.rebuild == "snapshot" and plan.seed is None:
+        raise InvalidResources(f"{cls.__name__}.rebuild", "is 'snapshot', but the class has no `seed_session`")

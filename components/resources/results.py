@@ -1,6 +1,6 @@
-"""What an author's code returned, as the contracts say it: a tool's output, a verifier's reward.
+"""What an author's code returned, as the contracts say it: a tool's output, a session's state, a verifier's reward.
 
-Called by the runtime after each tool and each verifier. Pure; it never turns a wrong reward into a number.
+Called by the runtime after each tool, snapshot and verifier. Pure; it never turns a wrong reward into a number.
 """
 
 import math
@@ -11,11 +11,11 @@ import msgspec
 import pydantic_core
 from pydantic import BaseModel, ConfigDict
 
-from components.resources.errors import MetricsFailed, VerifyFailed
+from components.resources.errors import MetricsFailed, SnapshotFailed, VerifyFailed
 from contracts.responses import InputAudio, InputFile, InputImage, InputText
 from contracts.rollouts import ToolOutput, Verdict
 
-__all__ = ["Reward", "metrics_of", "output_of", "problem", "verdict_of"]
+__all__ = ["Reward", "metrics_of", "output_of", "problem", "state_of", "verdict_of"]
 
 MAX_PROBLEM: Final = 2000
 """Characters of an error message that a model gets to read."""
@@ -84,6 +84,25 @@ def _encodable(text: str) -> str:
 
 def _is_part(value: object) -> bool:
     return isinstance(value, _PARTS) or (isinstance(value, dict) and value.get("type") in _PART_TYPES)
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------
+
+
+def state_of(value: object, place: str) -> msgspec.Raw:
+    """What `snapshot` returned; raises `SnapshotFailed` unless JSON gives back the same.
+
+    JSON would take a tuple for a list and a number as a key for a text, and `restore` would get something else.
+    """
+    try:
+        written = msgspec.json.encode(value)
+        same = msgspec.json.decode(written) == value
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise SnapshotFailed(f"{place} returned what JSON cannot say: {error}") from error
+    if not same:
+        message = "what JSON does not give back as it was; use dicts with texts as keys, lists, texts, finite numbers"
+        raise SnapshotFailed(f"{place} returned {message}, True, False and None")
+    return msgspec.Raw(written)
 
 
 # --- verifiers --------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ author's code does ends here as an output for the model or as a typed `Resources
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -20,8 +20,10 @@ from components.resources.base import Resources, ResourcesConfig
 from components.resources.errors import (
     DeadlineExceeded,
     MetricsFailed,
+    ResourcesError,
     ResponseMisfit,
     SeedFailed,
+    SnapshotFailed,
     TaskMisfit,
     ToolError,
     VerifyFailed,
@@ -32,7 +34,7 @@ from components.resources.threads import Overdue, Threads
 from components.resources.tools import SESSION, BadArguments, Tool
 from contracts.base import JsonObject
 from contracts.responses import Response
-from contracts.rollouts import ToolCall, ToolOutput, Verdict, VerifyRequest
+from contracts.rollouts import SessionSnapshot, ToolCall, ToolOutput, Verdict, VerifyRequest
 
 __all__ = ["History", "Recover", "Runtime"]
 
@@ -68,15 +70,30 @@ class Runtime:
 
     # --- sessions ----------------------------------------------------------------------------------------------
 
-    async def seed(self, session: str, task: bytes | msgspec.Raw) -> None:
+    @property
+    def takes_snapshots(self) -> bool:
+        """Whether the replies of calls that take the session have a snapshot of it, which it is restored from."""
+        return self._plan.rebuild == "snapshot"
+
+    def takes_session(self, call: ToolCall) -> bool:
+        """Whether the call is of a tool that takes the session."""
+        entry = self._plan.tools.get(call.name)
+        return entry is not None and entry.wants_session
+
+    async def seed(self, session: str, task: bytes | msgspec.Raw) -> SessionSnapshot | None:
         """Starts the session from the task's line, in place of an earlier one; nothing where none is kept.
 
-        Raises `TaskMisfit`, `SeedFailed` or `DeadlineExceeded`.
+        Returns its snapshot, where the component takes them. Raises `TaskMisfit`, `SeedFailed`, `SnapshotFailed` or
+        `DeadlineExceeded`.
         """
-        if self._plan.seed is not None:
-            async with self._sessions.use(session) as held:
-                held.forget()
-                held.keep(await self._seeded(session, self._plan.seed, task))
+        if self._plan.seed is None:
+            return None
+        async with self._sessions.use(session) as held:
+            held.forget()
+            state = await self._seeded(session, self._plan.seed, task)
+            snapshot = await self._snapshot(session, state, 0)
+            held.keep(state)
+            return snapshot
 
     def has(self, session: str) -> bool:
         """Whether the session is in memory."""
@@ -86,13 +103,13 @@ class Runtime:
         """Forgets the session; a later call that needs it finds it lost, or recovers it."""
         self._sessions.drop(session)
 
-    async def rebuild(self, session: str, task: bytes | msgspec.Raw, calls: Sequence[ToolCall]) -> None:
-        """Makes the session again: the seed, then the recorded calls in their order, their outputs left aside.
+    async def rebuild(self, session: str, history: History) -> None:
+        """Makes the session again: from its snapshot, or else the seed and the calls, their outputs left aside.
 
-        Raises what `seed` raises, and `SessionLost` for a component that says `rebuild = "fail"`.
+        Raises what `seed` raises, and `SessionLost` where `restore` raised or the component says `rebuild = "fail"`.
         """
         async with self._sessions.use(session) as held:
-            await self._rebuild(session, held, History(task, calls))
+            await self._rebuild(session, held, history)
 
     async def _seeded(self, session: str, seed: Method, task: bytes | msgspec.Raw) -> object:
         given = {"task": self._task(seed, task)} if seed.wants else {}
@@ -108,6 +125,9 @@ class Runtime:
         if self._plan.rebuild == "fail":
             raise held.lost(f"{self._name} does not rebuild sessions (rebuild = 'fail')")
         held.forget()
+        if self._plan.restore is not None:
+            await self._restore(session, held, self._plan.restore, history)
+            return
         state = await self._seeded(session, seed, history.task)
         for call in history.calls:
             entry = self._plan.tools.get(call.name)
@@ -115,6 +135,36 @@ class Runtime:
                 await self._called(session, entry, call, {SESSION: state})
         held.keep(state)
         self._log.info("session.rebuilt", session=session, calls=len(history.calls))
+
+    async def _restore(self, session: str, held: Session, restore: Method, history: History) -> None:
+        """The session as its snapshot has it. One that lacks an answered call is no session to go on with."""
+        snapshot = history.snapshot
+        if snapshot is None:
+            raise held.lost("the log has no snapshot of it; it was seeded by code that took none")
+        answered = sum(map(self.takes_session, history.calls))
+        if snapshot.calls != answered:
+            reason = f"{answered} calls on it were answered, and its last snapshot has {snapshot.calls} in it"
+            raise held.lost(f"{reason}; two workers served it at once, or the code was changed meanwhile")
+        given: dict[str, object] = {"snapshot": msgspec.json.decode(snapshot.state)}
+        if "task" in restore.wants:
+            given["task"] = self._task(restore, history.task)
+        try:
+            state = await self._run("restore", restore.is_async, given, "seed_deadline_s")
+        except _Raised as raised:
+            raise held.lost(self._told("restore", raised, session)) from raised.error
+        held.keep(state, snapshot.calls)
+        self._log.info("session.restored", session=session, calls=snapshot.calls)
+
+    async def _snapshot(self, session: str, state: object, calls: int) -> SessionSnapshot | None:
+        """The snapshot of a session that has `calls` in it; raises `SnapshotFailed` or `DeadlineExceeded`."""
+        method = self._plan.snapshot
+        if method is None:
+            return None
+        try:
+            value = await self._run("snapshot", method.is_async, {SESSION: state}, "seed_deadline_s")
+        except _Raised as raised:
+            raise SnapshotFailed(self._told("snapshot", raised, session), **raised.details) from raised.error
+        return SessionSnapshot(calls=calls, state=results.state_of(value, f"{self._name}.snapshot"))
 
     async def _state(self, session: str, held: Session, recover: Recover | None) -> object:
         if not held.kept:
@@ -129,8 +179,9 @@ class Runtime:
         """Runs one tool call of the model; what was wrong with it is in the output.
 
         `recover` reads the session's history where the session is not here; it is awaited in this call's turn, so
-        that no other call of the session comes between. Raises `SessionLost`, and `DeadlineExceeded` where a thread
-        that is still running could go on changing the session.
+        that no other call of the session comes between. The output has the session's snapshot, where the component
+        takes them. Raises `SessionLost`, `SnapshotFailed`, and `DeadlineExceeded` where a thread that is still running
+        could go on changing the session; the call is no part of the session then.
         """
         entry = self._plan.tools.get(call.name)
         if entry is None:
@@ -139,11 +190,15 @@ class Runtime:
             return await self._called(session, entry, call, {})
         async with self._sessions.use(session) as held:
             state = await self._state(session, held, recover)
+            calls = held.calls + 1
             try:
-                return await self._called(session, entry, call, {SESSION: state})
-            except DeadlineExceeded:
+                output = await self._called(session, entry, call, {SESSION: state})
+                snapshot = await self._snapshot(session, state, calls)
+            except ResourcesError:
                 held.forget()
                 raise
+            held.calls = calls
+            return output if snapshot is None else msgspec.structs.replace(output, snapshot=snapshot)
 
     async def _called(self, session: str, entry: Tool, call: ToolCall, given: dict[str, object]) -> ToolOutput:
         try:

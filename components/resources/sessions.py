@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from components.resources.errors import SessionLost
-from contracts.rollouts import ToolCall
+from contracts.rollouts import SessionSnapshot, ToolCall
 
 __all__ = ["History", "Recover", "Session", "Sessions"]
 
@@ -25,6 +25,8 @@ class History(NamedTuple):
     """The task's line that the session was seeded with."""
     calls: Sequence[ToolCall]
     """The tool calls made on it since, in the order of their requests in the log."""
+    snapshot: SessionSnapshot | None = None
+    """The session after the last of them, where the component takes snapshots."""
 
 
 Recover = Callable[[], Awaitable[History]]
@@ -34,12 +36,14 @@ Recover = Callable[[], Awaitable[History]]
 class Session:
     """One session: `async with` takes a turn on it, in the order of asking."""
 
-    __slots__ = ("_lock", "_owner", "_users", "kept", "key", "state")
+    __slots__ = ("_lock", "_owner", "_users", "calls", "kept", "key", "state")
 
     def __init__(self, owner: "Sessions", key: str) -> None:
         self.key = key
         self.kept = False
         self.state: object = None
+        self.calls = 0
+        """Tool calls that the state has in it, since the seed; counted where the component takes snapshots."""
         self._lock = asyncio.Lock()
         self._owner = owner
         self._users = 0
@@ -49,13 +53,13 @@ class Session:
         """Nobody is on it or waits for it."""
         return self._users == 0
 
-    def keep(self, state: object) -> None:
+    def keep(self, state: object, calls: int = 0) -> None:
         """Holds `state` from now on."""
-        self.state, self.kept = state, True
+        self.state, self.calls, self.kept = state, calls, True
 
     def forget(self) -> None:
         """Holds nothing any more."""
-        self.state, self.kept = None, False
+        self.state, self.calls, self.kept = None, 0, False
 
     def lost(self, reason: str) -> SessionLost:
         """The error that says that the session is not here."""

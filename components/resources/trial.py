@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from components.resources.base import Resources, ResourcesConfig
-from components.resources.runtime import Runtime
+from components.resources.runtime import History, Runtime
 from contracts.responses import Item, Response, function_call, function_call_output, output_message
-from contracts.rollouts import ToolCall, Verdict, VerifyRequest
+from contracts.rollouts import SessionSnapshot, ToolCall, Verdict, VerifyRequest
 
 _SESSION = "trial"
 
@@ -25,17 +25,20 @@ class Trial:
         line = task if isinstance(task, (str, bytes)) else msgspec.json.encode({"responses_create_params": {}, **task})
         self._task = msgspec.Raw(line)
         self._runtime = Runtime(resources)
+        self._seeded = False
         self._calls: list[ToolCall] = []
+        self._snapshot: SessionSnapshot | None = None
         self._output: list[Item] = []
 
     async def call(self, tool: str, text: str | None = None, /, **arguments: Any) -> Any:
         """Calls a tool as a model would, with `arguments` or with the JSON text of them; returns the output."""
-        if not self._calls:
-            await self._runtime.seed(_SESSION, self._task)
+        await self._seed()
         said = json.dumps(arguments) if text is None else text
         call = ToolCall(name=tool, arguments=said, call_id=f"call_{len(self._calls)}")
-        output: Any = msgspec.json.decode((await self._runtime.call(_SESSION, call)).output)
+        answered = await self._runtime.call(_SESSION, call, recover=self._history)
+        output: Any = msgspec.json.decode(answered.output)
         self._calls.append(call)
+        self._snapshot = answered.snapshot or self._snapshot
         self._output.append(function_call(call.call_id, tool, said))
         self._output.append(function_call_output(call.call_id, output))
         return output
@@ -45,16 +48,24 @@ class Trial:
         self._output.append(output_message(text, item_id=f"msg_{len(self._output)}"))
 
     async def rebuild(self) -> None:
-        """Makes the session again from its calls, as another worker would."""
+        """Makes the session again from its calls or from its last snapshot, as another worker would."""
+        await self._seed()
         self._runtime.drop(_SESSION)
-        await self._runtime.rebuild(_SESSION, self._task, self._calls)
+        await self._runtime.rebuild(_SESSION, await self._history())
 
     async def verify(self) -> Verdict:
         """The verdict on what was said and called so far."""
-        if not self._calls:
-            await self._runtime.seed(_SESSION, self._task)
+        await self._seed()
         response = Response(
             id="resp_trial", object="response", created_at=0, model="trial", output=self._output, status="completed"
         )
         request = VerifyRequest(task=self._task, response=msgspec.Raw(response.to_json()))
-        return await self._runtime.verify(_SESSION, request)
+        return await self._runtime.verify(_SESSION, request, recover=self._history)
+
+    async def _seed(self) -> None:
+        if not self._seeded:
+            self._snapshot = await self._runtime.seed(_SESSION, self._task)
+            self._seeded = True
+
+    async def _history(self) -> History:
+        return History(self._task, self._calls, self._snapshot)

@@ -43,10 +43,20 @@ class Callee:
     """One worker's share of a pool."""
 
     def __init__(
-        self, bus: Bus, answer: Answer, *, concurrency: int, on_broken_off: Callable[[Event], None] | None = None
+        self,
+        bus: Bus,
+        answer: Answer,
+        *,
+        concurrency: int,
+        on_broken_off: Callable[[Event], None] | None = None,
+        on_other_reply: Callable[[Event], None] | None = None,
     ) -> None:
-        """`on_broken_off` is told of a request that was begun and not answered: it may come again, maybe to here."""
-        self._bus, self._answer, self._on_broken_off = bus, answer, on_broken_off
+        """`on_broken_off` is told of a request that was begun and not answered: it may come again, maybe to here.
+
+        `on_other_reply` is told of a request whose reply in the log may be another than the one that was made here.
+        """
+        self._bus, self._answer = bus, answer
+        self._on_broken_off, self._on_other_reply = on_broken_off, on_other_reply
         self._cancellations = Cancellations(bus, self._cancel)
         self._answering: dict[str, set[asyncio.Task[Any]]] = {}
         """By rollout, the tasks that are at work on a call of it."""
@@ -143,6 +153,7 @@ class Callee:
         try:
             if delivery.redelivered and await self._bus.last(request.replyto) is not None:
                 self._log.info("call.already_answered", rollout=request.rolloutid, call=request.callkey)
+                self._other_reply(request)
             elif (reason := self._cancellations.of(request.rolloutid)) is not None:
                 await self._publish(request, "failed", error_data(cancelled(reason)))
             elif await self._exhausted(delivery):
@@ -180,6 +191,10 @@ class Callee:
     def _break_off(self, request: Event) -> None:
         if self._on_broken_off is not None:
             self._on_broken_off(request)
+
+    def _other_reply(self, request: Event) -> None:
+        if self._on_other_reply is not None:
+            self._on_other_reply(request)
 
     async def _reply(self, delivery: Delivery, request: Event) -> None:
         started = time.perf_counter()
@@ -226,6 +241,7 @@ class Callee:
             )
         except Conflict as conflict:
             self._log.info("call.answered_elsewhere", rollout=request.rolloutid, by=conflict.stored.event.source)
+            self._other_reply(request)
 
     async def _on_dead(self, letter: DeadLetter) -> None:
         """The call of a request that cannot be processed fails, so that nothing waits for it."""

@@ -90,3 +90,14 @@ async def test_a_reward_of_several_components_is_as_the_page_says() -> None:
     assert verdict.reward == pytest.approx(0.515)
     assert msgspec.json.decode(verdict.extra["words"]) == 3
     assert essay.aggregate_metrics([{"words": 3}, {"words": 9}]) == {"longest": 9}
+
+
+async def test_the_dice_of_the_page_come_back_as_they_were_rolled() -> None:
+    scope: dict[str, Any] = {}
+    exec(compile(_block("python", 3), str(_PAGE), "exec"), scope)
+    trial = Trial(scope["Dice"](), {})
+    rolled = []
+    for _ in range(20):
+        rolled.append(int(await trial.call("roll")))
+        await trial.rebuild()
+    assert (await trial.verify()).reward == sum(rolled)

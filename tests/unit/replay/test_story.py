@@ -41,6 +41,23 @@ def test_the_story_of_a_rollout_is_what_it_was_before() -> None:
     assert told(trajectory_of(recorder)) == STORY
 
 
+def test_snapshots_are_not_part_of_the_story() -> None:
+    """They are for the worker that goes on with the session."""
+
+    def remembering(call: Call) -> bytes | CallError:
+        if call.type == "session.requested":
+            return b'{"calls":0,"state":{"secret":0}}'
+        answered = calculator(call)
+        if call.type == "tool.requested" and isinstance(answered, bytes):
+            snapshot = {"calls": 1, "state": {"secret": 1}}
+            return msgspec.json.encode(msgspec.json.decode(answered) | {"snapshot": snapshot})
+        return answered
+
+    recorder = Recorder(CALC, remembering)
+    recorder.rollout("r1-00000-00", "calc", task())
+    assert told(trajectory_of(recorder), full=True) == told(trajectory_of(recorder)) == STORY
+
+
 STORY = """\
   0.333 s model policy  250 ms + 83 ms queued                 m_0 @ policy-0-bbb
           tools     add, multiply

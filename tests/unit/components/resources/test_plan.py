@@ -111,10 +111,45 @@ def test_a_verify_that_is_no_method_is_refused() -> None:
 
 
 def test_an_unknown_way_to_rebuild_is_refused() -> None:
-    with pytest.raises(InvalidResources, match=r"Bad\.rebuild: is 'snapshot'; it must be 'replay' or 'fail'"):
-        _define("rebuild = 'snapshot'\n def verify(self): ...")
+    expected = r"Bad\.rebuild: is 'again'; it must be one of 'replay', 'snapshot', 'fail'"
+    with pytest.raises(InvalidResources, match=expected):
+        _define("rebuild = 'again'\n def verify(self): ...")
 
 
-def _define(body: str) -> None:
-    scope: dict[str, Any] = {"Resources": Resources, "Response": Response, "tool": tool}
+_SEED = "def seed_session(self): ...\n def verify(self): ...\n "
+_SNAPSHOT = "def snapshot(self, session): ...\n "
+_RESTORE = "async def restore(self, task: TaskFields, snapshot): ...\n "
+
+
+def test_snapshots_are_declared_and_have_their_two_methods() -> None:
+    made = _define(_SEED + _SNAPSHOT + _RESTORE + "rebuild = 'snapshot'")
+    assert made.describe().rebuild == "snapshot"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (_RESTORE + "rebuild = 'snapshot'", r"Bad\.snapshot: is missing: .* needs `snapshot` and `restore`"),
+        (_SNAPSHOT + "rebuild = 'snapshot'", r"Bad\.restore: is missing: .* needs `snapshot` and `restore`"),
+        (_SNAPSHOT + _RESTORE, r"Bad\.snapshot: is never called, since the class says rebuild = 'replay'"),
+        (_RESTORE + "rebuild = 'fail'", r"Bad\.restore: is never called, since the class says rebuild = 'fail'"),
+        (_RESTORE + "def snapshot(self): ...\n rebuild = 'snapshot'", r"Bad\.snapshot: must take `session`"),
+        (_SNAPSHOT + "def restore(self): ...\n rebuild = 'snapshot'", r"Bad\.restore: must take `snapshot`"),
+        (_SNAPSHOT + "def restore(self, state): ...", r"Bad\.restore: parameter `state` is unknown"),
+    ],
+)
+def test_half_of_what_snapshots_need_is_refused(body: str, said: str) -> None:
+    with pytest.raises(InvalidResources, match=said):
+        _define(_SEED + body)
+
+
+def test_snapshots_of_no_session_are_refused() -> None:
+    with pytest.raises(InvalidResources, match=r"Bad\.rebuild: is 'snapshot', but the class has no `seed_session`"):
+        _define("def verify(self): ...\n " + _SNAPSHOT + _RESTORE + "rebuild = 'snapshot'")
+
+
+def _define(body: str) -> type[Resources]:
+    scope: dict[str, Any] = {"Resources": Resources, "Response": Response, "TaskFields": TaskFields, "tool": tool}
     exec(f"class Bad(Resources):\n {body}", scope)
+    made: type[Resources] = scope["Bad"]
+    return made

@@ -372,7 +372,7 @@ async def test_a_verifier_that_hangs_is_a_deadline_error() -> None:
 async def test_a_session_is_rebuilt_from_its_seed_and_calls_malformed_ones_included() -> None:
     runtime = Runtime(Adder())
     calls = [_add(1), _call("add", "{"), _call("nothing"), _call("fail", '{"how": "value"}'), _add(2)]
-    await runtime.rebuild("r", TASK, calls)
+    await runtime.rebuild("r", History(TASK, calls))
     assert (await runtime.verify("r", _request())).reward == 1.0
 
 
@@ -419,7 +419,7 @@ class Unrepeatable(Adder):
 async def test_a_component_that_does_not_rebuild_says_so() -> None:
     runtime = Runtime(Unrepeatable())
     with pytest.raises(SessionLost, match=r"Unrepeatable does not rebuild sessions"):
-        await runtime.rebuild("r", TASK, [])
+        await runtime.rebuild("r", History(TASK, []))
     await runtime.seed("r", TASK)
     assert await _said(runtime, _add(1)) == "3"
 
@@ -448,7 +448,7 @@ async def test_a_component_without_sessions_needs_no_seed() -> None:
     runtime = Runtime(ThreadJudge())
     await runtime.seed("r", TASK)
     assert not runtime.has("r")
-    await runtime.rebuild("r", TASK, [])
+    await runtime.rebuild("r", History(TASK, []))
 
 
 # --- metrics ------------------------------------------------------------------------------------------------------
