@@ -6,6 +6,7 @@ Called by the commands and the report, wherever they name a next step.
 import shlex
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +18,23 @@ def typed(program: str, *words: str) -> str:
     """One of our commands as it can be typed here: by its name where PATH leads to it, else by its path."""
     ours = Path(sys.executable).parent / program
     found = shutil.which(program)
-    if ours.exists() and (found is None or not ours.samefile(found)):
+    if ours.exists() and (found is None or not _is_same(Path(found), ours)):
         program = str(ours.relative_to(Path.cwd()) if ours.is_relative_to(Path.cwd()) else ours)
     return shlex.join([program, *words])
+
+
+def _is_same(found: Path, ours: Path) -> bool:
+    """A venv's python is a link to one outside, which does not have what is installed in the venv."""
+    return found.parent.samefile(ours.parent) or (not ours.is_symlink() and found.samefile(ours))
+
+
+def to_install_pytest() -> str | None:
+    """The command that installs what tests of components need; None where it is here already."""
+    if find_spec("pytest") is not None:
+        return None
+    if find_spec("pip") is not None:
+        return typed("python", "-m", "pip", "install", "pytest")
+    return typed("uv", "pip", "install", "--python", sys.executable, "pytest")
 
 
 def counted(count: int, noun: str) -> str:

@@ -17,6 +17,7 @@ from components.loading import INSTALLED
 from orchestrator.commands.common import console
 from orchestrator.compose import ENV_FILE
 from orchestrator.errors import OrchestratorError
+from orchestrator.hints import to_install_pytest
 from orchestrator.venvs import Venvs, find_uv
 
 FREE_BYTES: Final = 2 * 1024**3
@@ -92,6 +93,13 @@ def _uv() -> Iterator[Finding]:
         yield Finding("missing", str(error))
 
 
+def _pytest() -> Iterator[Finding]:
+    if (install := to_install_pytest()) is None:
+        yield Finding("ok", "pytest is there, for the tests of components")
+    else:
+        yield Finding("note", "pytest is not installed: tests of components need it", install)
+
+
 def _venvs() -> Iterator[Finding]:
     venvs = Venvs(Path.cwd(), lambda _: None)
     for file in sorted(INSTALLED.glob("components/*/*/requirements.txt")):
@@ -132,6 +140,7 @@ LOOKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     _installation,
     _server,
     _uv,
+    _pytest,
     _venvs,
     _room,
     _secrets,

@@ -11,6 +11,7 @@ import typer
 from components.loading import INSTALLED
 from orchestrator.commands.common import console
 from orchestrator.errors import UsageError
+from orchestrator.hints import to_install_pytest, typed
 
 TEMPLATES: Final = Path(__file__).parent.parent / "templates"
 
@@ -71,8 +72,10 @@ def _make(template: Literal["agent", "model", "resources"], kind: str, name: str
         path.write_text(text)
         console.print(f"  {path.relative_to(root)}", markup=False)
     folder = f"components/{kind}/{name}"
-    console.print(f"Try it:  python -m pytest {folder}", markup=False)
-    console.print(f"Read:    {folder}/README.md", markup=False)
+    if (install := to_install_pytest()) is not None:
+        console.print(f"First:   {install}", markup=False, soft_wrap=True)
+    console.print(f"Try it:  {typed('python', '-m', 'pytest', folder)}", markup=False, soft_wrap=True)
+    console.print(f"Read:    {folder}/README.md", markup=False, soft_wrap=True)
 
 
 def _files(root: Path, template: str, kind: str, name: str) -> Iterator[tuple[Path, str]]:

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import yaml
 from components.loading import add_roots, load
 from components.resources import Resources
 from components.resources.trial import Trial
+from orchestrator.commands.new import TEMPLATES
 
 _PAGE: Final = Path(__file__).parents[3] / "docs" / "environments.md"
 _BLOCKS: Final[list[tuple[str, str]]] = re.findall(
@@ -61,6 +63,25 @@ def test_the_pages_tests_pass(root: Path) -> None:
         test()
 
 
+def test_the_pages_files_written_by_hand_are_tested_by_the_pages_command(tmp_path: Path) -> None:
+    """In a directory of a user's own, by a pytest that takes warnings for what they are: nothing stands above it."""
+    tests = tmp_path / "components" / "resources" / "pantry" / "tests"
+    tests.mkdir(parents=True)
+    (tests.parent / "app.py").write_text(_block("python"), encoding="utf-8")
+    (tests / "test_pantry.py").write_text(_block("python", 1), encoding="utf-8")
+    (tests / "conftest.py").write_text(_block("python", 2), encoding="utf-8")
+    _, command = _block("sh", 1).splitlines()
+    words = [sys.executable, *command.split()[1:]]
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
+    assert "2 passed" in ran.stdout
+    assert "Warning" not in ran.stdout
+
+
+def test_the_pages_conftest_is_the_one_that_new_writes() -> None:
+    assert _block("python", 2) == (TEMPLATES / "conftest.py.txt").read_text(encoding="utf-8")
+
+
 async def test_the_pages_tasks_fit_the_environment(root: Path) -> None:
     lines = _block("json").splitlines()
     first, second = (Trial(load("resources", "pantry")(), line) for line in lines)
@@ -82,7 +103,7 @@ def _shape(config: dict[str, Any]) -> list[list[str]]:
 
 async def test_a_reward_of_several_components_is_as_the_page_says() -> None:
     scope: dict[str, Any] = {}
-    exec(compile(_block("python", 2), str(_PAGE), "exec"), scope)
+    exec(compile(_block("python", 3), str(_PAGE), "exec"), scope)
     essay = scope["Essay"]()
     trial = Trial(essay, {})
     trial.say("A short one.")
@@ -94,7 +115,7 @@ async def test_a_reward_of_several_components_is_as_the_page_says() -> None:
 
 async def test_the_dice_of_the_page_come_back_as_they_were_rolled() -> None:
     scope: dict[str, Any] = {}
-    exec(compile(_block("python", 3), str(_PAGE), "exec"), scope)
+    exec(compile(_block("python", 4), str(_PAGE), "exec"), scope)
     trial = Trial(scope["Dice"](), {})
     rolled = []
     for _ in range(20):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.hints import amount, counted, span, typed
+from orchestrator import hints
+from orchestrator.hints import amount, counted, span, to_install_pytest, typed
 
 OURS = Path(sys.executable).parent
 
@@ -23,6 +24,26 @@ def test_a_program_that_is_not_on_the_path_is_named_with_its_place(monkeypatch: 
     monkeypatch.chdir("/")
     words = typed("replay", "--help").split()
     subprocess.run(words, check=True, capture_output=True, timeout=60)
+
+
+def test_a_python_outside_of_the_venv_is_not_the_venvs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A venv's python is a link to it, but what is installed in the venv is not there."""
+    (tmp_path / "python").symlink_to((OURS / "python").resolve())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir("/")
+    assert typed("python", "-m", "pytest") == f"{OURS}/python -m pytest".removeprefix("/")
+    monkeypatch.setenv("PATH", str(OURS))
+    assert typed("python", "-m", "pytest") == "python -m pytest"
+
+
+def test_how_to_install_pytest_is_told_where_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(OURS))
+    assert to_install_pytest() is None
+    there = {"pip"}
+    monkeypatch.setattr(hints, "find_spec", lambda name: name if name in there else None)
+    assert to_install_pytest() == "python -m pip install pytest"
+    there.clear()
+    assert to_install_pytest() == f"uv pip install --python {sys.executable} pytest"
 
 
 def test_one_is_no_plural() -> None:

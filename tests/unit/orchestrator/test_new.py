@@ -53,3 +53,19 @@ def test_components_of_jetgyms_own_are_too(tmp_path: Path, monkeypatch: pytest.M
     shutil.copy(INSTALLED / "pyproject.toml", tmp_path)
     ruff(tmp_path, name, "check")
     ruff(tmp_path, name, "format", "--check")
+
+
+def test_what_is_to_be_typed_next_is_told_with_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    make("one", monkeypatch)
+    assert "First:" not in capsys.readouterr().out
+    monkeypatch.setattr(new, "to_install_pytest", lambda: "python -m pip install pytest")
+    make("two", monkeypatch)
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "First:   python -m pip install pytest",
+        "Try it:  python -m pytest components/resources/two_resources",
+        "Read:    components/resources/two_resources/README.md",
+    ]
