@@ -7,19 +7,19 @@ end it asks each resources component for its own metrics. Called by the `run` co
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from bus.run_folder import FAILURES, METRICS, RESULTS, ROLLOUTS
 from components.workers.aggregate import Aggregated, AggregateRequest, aggregate
 from contracts.deployments import Description
+from orchestrator.grid import grid
 from orchestrator.hints import counted, typed
 from orchestrator.instances import Instance
 from orchestrator.metrics import Metrics
@@ -120,7 +120,9 @@ class RunReport:
         """Prints the table, the paths and what to type next; `log` are options that say where the log is."""
         run = self.document()["run"]
         console.print()
-        console.print(self._table())
+        console.print(f"run {self.run_id}", style="italic", markup=False)
+        console.print(grid(("environment\nagent", *_NUMBERS), list(self._rows()), console.width), soft_wrap=True)
+        console.print()
         earlier = f" ({self._earlier} of them before this command)" if self._earlier else ""
         rate = f", {run['rollouts_per_s']:.1f} rollouts/s" if run["rollouts_per_s"] else ""
         off = f", {run['cancelled']} cancelled" if run["cancelled"] else ""
@@ -150,33 +152,21 @@ class RunReport:
             console.print(f"  [dim]# {meaning}[/dim]")
             console.print(f"  {typed('replay', *words)}", markup=False, soft_wrap=True)
 
-    def _table(self) -> Table:
-        table = Table(
-            title=f"run {self.run_id}",
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            padding=(0, 1, 0, 0),
-            pad_edge=False,
-            collapse_padding=True,
-        )
-        table.add_column("environment\nagent", min_width=18, overflow="fold")
-        for heading in _NUMBERS:
-            table.add_column(heading, justify="right", no_wrap=True)
+    def _rows(self) -> Iterator[list[str | Text]]:
         for agent, metrics in self._by_agent.items():
             found = metrics.summary()
             reward, passed = found["reward"], found["pass@k"]
             mean = "-" if reward["mean"] is None else f"{reward['mean']:.3f}"
             error = "" if reward["standard_error"] is None else f"\n± {reward['standard_error']:.3f}"
             k = list(passed)[-1] if passed else None
-            table.add_row(
-                f"{self._environments.get(agent) or '-'}\n[dim]{agent}[/dim]",
+            yield [
+                Text.assemble(f"{self._environments.get(agent) or '-'}\n", (agent, "dim")),
                 str(found["completed"]),
                 str(found["failed"]),
                 mean + error,
                 f"{passed[k]:.3f}\n@{k}" if k else "-",
                 *(f"{found[name]['mean']:.1f}" if name in found else "-" for name in _MEANS),
-            )
-        return table
+            ]
 
 
 _NUMBERS = ("done", "failed", "reward", "pass@k", "turns", "tools", "tokens", "secs")

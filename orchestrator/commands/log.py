@@ -2,18 +2,19 @@
 
 import re
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 import typer
-from rich.table import Table
 
 from orchestrator.archive import Archived, archive, new_file
 from orchestrator.commands.common import console, run_async
 from orchestrator.commands.logs import Json, Namespace, Url, Where, folder_of, one_run, opened, unknown_run, working
 from orchestrator.errors import UsageError
+from orchestrator.grid import grid
 from orchestrator.hints import amount, counted, typed
 from orchestrator.prune import Choice, Pruned, choose, is_served, prune
 from orchestrator.usage import RunUsage, Usage, usage
@@ -177,7 +178,7 @@ def _agreed(runs: list[RunUsage]) -> bool:
     if not runs:
         console.print("there is no finished run that fits")
         return False
-    console.print(_runs(runs))
+    _show_runs(runs)
     if not sys.stdin.isatty():
         raise UsageError("this deletes them for good: say --yes where nobody can be asked")
     return typer.confirm(f"delete {counted(len(runs), 'run')} for good?", err=True)
@@ -194,23 +195,22 @@ def _span(text: str | None) -> timedelta | None:
 def _show(found: Usage) -> None:
     told = f"{counted(found.events, 'event')}, {amount(found.bytes)}"
     console.print(f"{told}; {counted(found.blobs, 'blob')}, {amount(found.blob_bytes)}")
-    types = _table("event", "events", "bytes", "each")
-    for each in found.types:
-        types.add_row(each.type, f"{each.events:,}", amount(each.bytes), amount(each.bytes // max(1, each.events)))
-    console.print(types)
-    console.print(_runs(list(found.runs)))
+    types = [
+        (each.type, f"{each.events:,}", amount(each.bytes), amount(each.bytes // max(1, each.events)))
+        for each in found.types
+    ]
+    _print(("event", "events", "bytes", "each"), types)
+    _show_runs(found.runs)
     if found.largest:
-        largest = _table("largest rollouts", "events", "bytes", "blobs")
-        for rollout in found.largest:
-            cells = f"{rollout.events:,}", amount(rollout.bytes), amount(rollout.blob_bytes)
-            largest.add_row(rollout.rollout, *cells)
-        console.print(largest)
+        largest = [
+            (each.rollout, f"{each.events:,}", amount(each.bytes), amount(each.blob_bytes)) for each in found.largest
+        ]
+        _print(("largest rollouts", "events", "bytes", "blobs"), largest)
 
 
-def _runs(runs: list[RunUsage]) -> Table:
-    table = _table("run", "rollouts", "open", "events", "bytes", "blobs", "last event (UTC)")
-    for run in runs:
-        table.add_row(
+def _show_runs(runs: Sequence[RunUsage]) -> None:
+    rows = [
+        (
             run.run or "of no run",
             f"{run.rollouts:,}",
             f"{run.open:,}",
@@ -219,12 +219,11 @@ def _runs(runs: list[RunUsage]) -> Table:
             amount(run.blob_bytes),
             "-" if run.last is None else f"{run.last:%Y-%m-%d %H:%M}",
         )
-    return table
+        for run in runs
+    ]
+    _print(("run", "rollouts", "open", "events", "bytes", "blobs", "last event\n(UTC)"), rows)
 
 
-def _table(first: str, *numbers: str) -> Table:
-    table = Table()
-    table.add_column(first, overflow="fold")
-    for heading in numbers:
-        table.add_column(heading, justify="right")
-    return table
+def _print(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    console.print()
+    console.print(grid(headings, rows, console.width), soft_wrap=True)

@@ -10,15 +10,15 @@ import msgspec
 import typer
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from bus.run_folder import LOG, RESULTS, live
 from orchestrator.commands.common import console, run_async
 from orchestrator.commands.logs import Json, Namespace, Url, Where, folder_of, opened, working
 from orchestrator.errors import UsageError
+from orchestrator.grid import grid
 from orchestrator.hints import amount, counted, span
-from orchestrator.status import Observer, Status
+from orchestrator.status import Observer, PoolStatus, Status
 
 NEARLY_FULL = 0.9
 
@@ -102,7 +102,7 @@ async def _observer(folder: Path | None, url: str | None, namespace: str | None)
 
 def _tell(found: list[Status], *, as_json: bool) -> None:
     if not as_json:
-        console.print(_drawn(found))
+        console.print(_drawn(found), crop=False)
         return
     for each in found:
         typer.echo(msgspec.json.encode(each).decode())
@@ -112,7 +112,7 @@ def _drawn(found: list[Status]) -> Group:
     return Group(*(part for each in found for part in _parts(each)))
 
 
-def _parts(found: Status) -> list[Text | Table]:
+def _parts(found: Status) -> list[Text]:
     lines = [
         Text(f"{found.where}, namespace {found.namespace}", style="bold"),
         Text(
@@ -124,7 +124,7 @@ def _parts(found: Status) -> list[Text | Table]:
     if found.dead_letters:
         told = f"{counted(found.dead_letters, 'dead letter')}: `jetgym dead list` shows why"
         lines.append(Text(told, style="red"))
-    return [*lines, _table(found)]
+    return [*lines, Text(), _table(found)] if found.pools else lines
 
 
 def _log(found: Status) -> str:
@@ -139,25 +139,22 @@ def _log(found: Status) -> str:
     return told + _per_second(found.events_per_s, "; {} events")
 
 
-def _table(found: Status) -> Table:
-    table = Table()
-    for heading in ("pool", "kind"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("pending", "in progress", "redelivered", "oldest", "done/s", "workers"):
-        table.add_column(heading, justify="right")
-    for pool in found.pools:
-        workers = str(pool.workers) if pool.workers else "elsewhere" if pool.served else "none"
-        table.add_row(
-            pool.pool,
-            pool.kind,
-            f"{pool.pending:,}",
-            f"{pool.in_progress:,}",
-            f"{pool.redelivered:,}",
-            "-" if pool.oldest_s is None else span(pool.oldest_s),
-            "-" if pool.per_s is None else f"{pool.per_s:,.1f}",
-            Text(workers, style="red" if workers == "none" and pool.pending else ""),
-        )
-    return table
+def _table(found: Status) -> Text:
+    headings = ("pool", "pending", "in\nprogress", "delivered\nagain", "oldest", "done/s", "workers")
+    return grid(headings, [_row(pool) for pool in found.pools], console.width)
+
+
+def _row(pool: PoolStatus) -> list[str | Text]:
+    workers = str(pool.workers) if pool.workers else "elsewhere" if pool.served else "none"
+    return [
+        Text.assemble(f"{pool.pool}\n", (pool.kind, "dim")),
+        f"{pool.pending:,}",
+        f"{pool.in_progress:,}",
+        f"{pool.redelivered:,}",
+        "-" if pool.oldest_s is None else span(pool.oldest_s),
+        "-" if pool.per_s is None else f"{pool.per_s:,.1f}",
+        Text(workers, style="red" if workers == "none" and pool.pending else ""),
+    ]
 
 
 def _per_second(rate: float | None, form: str) -> str:
