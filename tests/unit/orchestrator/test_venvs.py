@@ -60,7 +60,11 @@ async def test_a_venv_is_built_once_and_again_when_its_requirements_change(tmp_p
     told: list[str] = []
     file = component(tmp_path, str(wheel(tmp_path, "needed")))
     first = await Venvs(tmp_path, told.append).python(file)
-    assert told[-1] == "built the venv of models/mine"
+    assert told == [
+        "building the venv of models/mine (once; it downloads packages)",
+        "building the venv of models/mine: downloading up to 1 package",
+        "built the venv of models/mine",
+    ]
     told.clear()
     assert await Venvs(tmp_path, told.append).python(file) == first
     assert told == []
@@ -100,9 +104,11 @@ async def test_a_half_built_or_broken_venv_is_built_again(tmp_path: Path) -> Non
 
 async def test_what_cannot_be_had_is_told_in_the_words_of_uv(tmp_path: Path) -> None:
     file = component(tmp_path, str(tmp_path / "absent-1.0-py3-none-any.whl"))
-    made = Venvs(tmp_path, lambda _: None)
+    told: list[str] = []
+    made = Venvs(tmp_path, told.append)
     with pytest.raises(VenvError) as raised:
         await made.python(file)
+    assert not any("absent" in line for line in told), "the error says it, once"
     assert str(raised.value).startswith("the venv of models/mine could not be built (uv pip ended with")
     assert "absent-1.0" in str(raised.value)
     assert not made.place(file).exists()
