@@ -91,6 +91,11 @@ class Bus:
         await self._publisher.close(timeout_s)
         await self._connection.close()
 
+    def on_connection(self, changed: Callable[[bool], None]) -> None:
+        """Has `changed` told of each loss of the connection (False), which then no log tells, and return (True)."""
+        self._connection.on_disconnect.append(lambda: changed(False))
+        self._connection.on_reconnect.append(lambda: changed(True))
+
     async def ensure_log(self, *, adjust: bool = False) -> None:
         """Creates the streams that are missing and checks those that are there.
 

@@ -55,7 +55,7 @@ class Message(msgspec.Struct):
 
 
 class Connection:
-    """A live connection; `on_reconnect` and `on_lost_for_good` are called when it came back, or never will."""
+    """A live connection, which calls who listens when it breaks, when it is back, and when it never will be."""
 
     def __init__(self, wire: Wire, url: str) -> None:
         self.wire = wire
@@ -64,6 +64,8 @@ class Connection:
         self.closed = False
         self.lost: Unreachable | None = None
         """Set when the server ended the connection for good."""
+        self.on_disconnect: list[Callable[[], None]] = []
+        """Who tells that the server is away; without any, the log does."""
         self.on_reconnect: list[Callable[[], None]] = []
         self.on_lost_for_good: list[Callable[[BusError], None]] = []
         self._asking: dict[bytes, tuple[Handler, asyncio.Future[None]]] = {}
@@ -170,7 +172,10 @@ class Connection:
     async def _disconnected(self) -> None:
         self.up = False
         if not self.closed:
-            _log.warning("disconnected", url=self.url)
+            if not self.on_disconnect:
+                _log.warning("disconnected", url=self.url, hint="trying again until the server is back")
+            for listener in list(self.on_disconnect):
+                listener()
         for _, done in self._asking.values():
             if not done.done():  # its answer went to the connection that is gone
                 done.set_exception(Unreachable(f"the connection to {self.url} broke"))

@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bus import Bus, Conflict, EmbeddedServer, LogConfig
+from bus.connection import redacted
 from bus.overview import pool_states
 from bus.run_folder import LOG, WORKER_LOGS
 from contracts.deployments import Description, ResolvedDeployment, RunStarted
@@ -26,6 +27,7 @@ from orchestrator.changes import differences
 from orchestrator.config import Config
 from orchestrator.describing import Checked, Descriptions, pool_slots
 from orchestrator.errors import LaunchError, UsageError
+from orchestrator.outages import tell_outages
 from orchestrator.pools import worker_commands
 from orchestrator.run_files import RunFiles
 from orchestrator.supervise import Supervisor
@@ -84,6 +86,8 @@ class Deployment:
                 url = server.url
             bus = await _connect(url, settings.log)
             stack.push_async_callback(bus.close)
+            if server is None:
+                tell_outages(bus, config.redactor.text(redacted(url)), report)
             await bus.ensure_log(adjust=True)
             deployment = cls(bus, url, config, descriptions)
             deployment._keeping = keeping
@@ -100,11 +104,14 @@ class Deployment:
             try:
                 yield deployment
             finally:
-                report("waiting for workers to finish what they hold")
+                drain = f"{settings.launch.drain_s:g} s"
+                report(f"waiting up to {drain} for workers to finish (launch.drain_s; Ctrl-C: at once)")
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, url: str, config: Config, descriptions: Descriptions | None = None) -> AsyncIterator[Self]:
+    async def connect(
+        cls, url: str, config: Config, report: Report, descriptions: Descriptions | None = None
+    ) -> AsyncIterator[Self]:
         """Uses workers that others keep running: those that `descriptions` say, else those that the log names.
 
         Raises `UsageError` when the log names none, or names others than `descriptions`.
@@ -125,6 +132,7 @@ class Deployment:
             if descriptions is None:
                 raise UsageError(f"nothing is deployed at {where}: start it with `jetgym up CONFIG… --url …`")
             await bus.ensure_log()
+            tell_outages(bus, config.redactor.text(redacted(url)), report)
             yield cls(bus, url, config, descriptions)
 
     async def until_served(self, agents: Collection[str], report: Report) -> None:

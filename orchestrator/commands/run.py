@@ -99,7 +99,7 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
         if checked is None:  # what is deployed is in the log
             if url is None:
                 raise UsageError("name a config, or the --url of a running deployment")
-            deployment = await stack.enter_async_context(Deployment.connect(url, config))
+            deployment = await stack.enter_async_context(Deployment.connect(url, config, report))
         report("reading the tasks")
         inputs = materialize(config, checked.descriptions if checked else deployment.descriptions)
         files = stack.enter_context(RunFiles(folder))
@@ -107,7 +107,7 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
             check_inputs(folder / MATERIALIZED, inputs.tasks, id_of)
         if checked is not None:
             deployment = await stack.enter_async_context(
-                Deployment.connect(url, config, checked.descriptions)
+                Deployment.connect(url, config, report, checked.descriptions)
                 if url is not None
                 else Deployment.start(checked, files, report)
             )
