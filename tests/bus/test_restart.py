@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from bus import BusError, EmbeddedServer, LogConfig
 from bus.topology import Durability
 from contracts.events import Recorded
+from orchestrator.outages import tell_outages
 from tests.bus.conftest import Open
 from tests.bus.events import models, reply, request, take, until
 
@@ -181,6 +182,29 @@ async def test_a_server_that_comes_back_with_less_than_it_had_shown_is_told_and_
             await until(lambda: any(entry["event"] == "log_truncated" for entry in logs))
         await bus.publish(reply(bus, "after"))
         await until(lambda: heard[-1] == "after")
+    finally:
+        await bus.close(0.1)
+        await server.stop()
+
+
+async def test_a_person_hears_that_the_server_is_away_and_that_it_is_back(
+    new_directory: Callable[[], Path], open_bus: Open
+) -> None:
+    """And no log line says it a second time."""
+    directory, settings = new_directory(), LogConfig()
+    server = await EmbeddedServer.start(directory, settings)
+    told: list[str] = []
+    try:
+        bus = await open_bus(server.url)
+        tell_outages(bus, "nats://there:4222", told.append)
+        with capture_logs() as logs:
+            await kill(server)
+            await until(lambda: len(told) == 1)
+            server = await EmbeddedServer.start(directory, settings, port=server.port)
+            await until(lambda: len(told) == 2)
+        assert told[0].startswith("the server at nats://there:4222 is away: trying again until it is back")
+        assert told[1].startswith("the server at nats://there:4222 is back after ")
+        assert "disconnected" not in {line["event"] for line in logs}
     finally:
         await bus.close(0.1)
         await server.stop()
