@@ -165,16 +165,26 @@ class Bus:
 
         For a worker that has many in flight and wants no task for each. It waits only for room in flight.
         """
-        subject = check_subject(event.subject)
-        if "." in event.rolloutid or "." in event.callkey:
-            raise InvalidName(f"rollout ID {event.rolloutid!r} or call key {event.callkey!r} has a dot in it")
-        data = event.data
-        if memoryview(data).nbytes > self.config.inline_limit:
+        subject = _subject_of(event)
+        if self._is_blob(event):
             event = await self._check_in(event)
+        return await self._publisher.post(subject, self.subjects.stream_of(event.subject), self._raw(event), _judge)
+
+    def post_at_once(self, event: Event) -> asyncio.Future[int] | None:
+        """`post` that waits for nothing; None where it would have to: for room in flight, for its data to be stored."""
+        if self._is_blob(event) or not self._publisher.has_room:
+            return None
+        subject = _subject_of(event)
+        return self._publisher.post_at_once(subject, self.subjects.stream_of(event.subject), self._raw(event), _judge)
+
+    def _is_blob(self, event: Event) -> bool:
+        return memoryview(event.data).nbytes > self.config.inline_limit
+
+    def _raw(self, event: Event) -> bytes:
         raw = encode(event)
         if len(raw) + HEADER_ROOM > self._connection.max_payload:  # the server would end the connection
             raise PayloadTooLarge(f"event {event.type} {event.subject}", len(raw), self._connection.max_payload)
-        return await self._publisher.post(subject, self.subjects.stream_of(event.subject), raw, _judge)
+        return raw
 
     async def fetch_data(self, event: Event) -> bytes:
         """The event's data, from its blob if it has one; raises `BlobLost`."""
@@ -357,3 +367,10 @@ def _judge(raw: bytes, stored: Stored) -> None:
 
 class _Identity(msgspec.Struct):
     id: str
+
+
+def _subject_of(event: Event) -> bytes:
+    """The event's subject; raises `InvalidName` for an event that would not be found where it belongs."""
+    if "." in event.rolloutid or "." in event.callkey:
+        raise InvalidName(f"rollout ID {event.rolloutid!r} or call key {event.callkey!r} has a dot in it")
+    return check_subject(event.subject)

@@ -108,8 +108,12 @@ class Publisher:
 
     async def post(self, subject: bytes, stream: str, raw: bytes, judge: Judge) -> asyncio.Future[int]:
         """Sends when there is room in flight; the future gets the sequence, or the error that settled it."""
-        if self._waiters or not self._has_room():
+        if not self.has_room:
             await self._room()
+        return self.post_at_once(subject, stream, raw, judge)
+
+    def post_at_once(self, subject: bytes, stream: str, raw: bytes, judge: Judge) -> asyncio.Future[int]:
+        """`post`, where `has_room` says that there is."""
         if self._ended is not None:
             raise self._ended
         self._tokens += 1
@@ -129,6 +133,11 @@ class Publisher:
             await asyncio.wait(self._looks)
 
     # Room in flight
+
+    @property
+    def has_room(self) -> bool:
+        """Whether nothing has to wait for room in flight."""
+        return not self._waiters and self._has_room()
 
     def _has_room(self) -> bool:
         return len(self._pending) < MAX_IN_FLIGHT and self._bytes < MAX_BYTES_IN_FLIGHT

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -25,7 +25,7 @@ from components.agents.base import Agent, AgentConfig
 from components.durable import Call, Execution, NondeterminismError, Reply, UnknownReply
 from components.workers import adoption
 from components.workers.answers import answer_to
-from components.workers.calls import Calls, Unsendable
+from components.workers.calls import Calls, Posted, Unsendable
 from components.workers.cancellations import Cancellations, cancel, cancelled
 from components.workers.ending import ending, failure
 from components.workers.execution import execution_of
@@ -57,7 +57,7 @@ class AgentWorker:
     ) -> None:
         self._bus, self._worker = bus, worker
         self._agent, self._config, self._spec = agent, config, spec
-        self._calls = Calls(bus, worker, spec.slots_of, self._spawn)
+        self._calls = Calls(bus, worker, spec.slots_of, self._spawn, self._sent)
         self._cancellations = Cancellations(bus, self._on_cancel)
         self._cancelling: asyncio.TimerHandle | None = None
         self._replies: Replies | None = None
@@ -177,25 +177,28 @@ class AgentWorker:
 
     # --- go on -------------------------------------------------------------------------------------------------
 
-    def _advance(self, rollout: Rollout, calls: list[Call]) -> list[asyncio.Task[None]]:
+    def _advance(self, rollout: Rollout, calls: list[Call]) -> list[asyncio.Future[Any]]:
         """Publishes the calls that the agent made; ends the rollout when it is done and all of them are stored."""
         rollout.sending += len(calls)
-        sends = [self._spawn(rollout, self._send(rollout, call)) for call in calls]
+        sends = [self._calls.send(rollout, call) for call in calls]
         self._calls.disarm(rollout)
         self._finish_if_done(rollout)
         return sends
 
-    async def _send(self, rollout: Rollout, call: Call) -> None:
+    def _sent(self, rollout: Rollout, posted: Posted | None) -> None:
+        """A call is stored, or not: without `posted` whoever sent it says why."""
+        rollout.sending -= 1
         try:
-            if not await self._calls.publish(rollout, call):
+            if posted is not None and not self._calls.settle(rollout, posted):
                 rollout.stale = True
-        finally:
-            rollout.sending -= 1
             if rollout.stale:
                 self._hold(rollout)
-        self._finish_if_done(rollout)
-        if self._draining:
-            self._give_back_if_settled(rollout)
+            if posted is not None:
+                self._finish_if_done(rollout)
+            if posted is not None and self._draining:
+                self._give_back_if_settled(rollout)
+        except Exception as error:  # noqa: BLE001 - no fault may leave a rollout held for ever
+            self._broke(rollout, error)
 
     def _on_reply(self, recorded: Recorded) -> None:
         event = recorded.event

@@ -6,17 +6,18 @@ wait for, and never decides what becomes of a rollout.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple
 
 import structlog
 
-from bus import Bus, Conflict, PayloadTooLarge
+from bus import Bus, BusError, Conflict, PayloadTooLarge
 from components.durable import Call
 from components.workers.answers import answer_to
 from components.workers.rollout import Rollout
 from contracts.errors import InvalidName
 from contracts.events import Event
 
-Run = Callable[[Rollout, Coroutine[None, None, None]], object]
+Run = Callable[[Rollout, Coroutine[None, None, None]], asyncio.Future[None]]
 """Runs a step of a rollout on its own; what it raises is taken care of."""
 
 
@@ -24,24 +25,61 @@ class Unsendable(Exception):
     """The agent made a call that cannot be made."""
 
 
+class Posted(NamedTuple):
+    """A request on its way into the log."""
+
+    call: Call
+    event: Event
+    stored: asyncio.Future[int]
+
+
+OnSent = Callable[[Rollout, Posted | None], None]
+"""Told of each call that is to be `settle`d; of one that could not be sent without it."""
+
+
 class Calls:
     """The calls of all rollouts of one worker."""
 
-    def __init__(self, bus: Bus, worker: str, slots_of: Mapping[str, int], run: Run) -> None:
-        self._bus, self._worker, self._slots_of, self._run = bus, worker, slots_of, run
+    def __init__(self, bus: Bus, worker: str, slots_of: Mapping[str, int], run: Run, on_sent: OnSent) -> None:
+        self._bus, self._worker, self._slots_of, self._run, self._on_sent = bus, worker, slots_of, run, on_sent
         self._log = structlog.get_logger()
 
-    async def publish(self, rollout: Rollout, call: Call) -> bool:
-        """Stores the request and arms its timer; False if another worker has written this call. Raises `Unsendable`."""
+    def send(self, rollout: Rollout, call: Call) -> asyncio.Future[Any]:
+        """Stores a request; `on_sent` is told when it is done.
+
+        It has no task of its own where it waits for nothing but its ack: a worker has tens of thousands on the way.
+        """
         try:
             event = self._request(rollout, call)
-            await self._bus.publish(event)
+            stored = self._bus.post_at_once(event)
+        except (InvalidName, PayloadTooLarge, Unsendable, BusError):
+            stored = None  # `_send_later` says what is wrong, when whoever made the call has made all of them
+        if stored is None:
+            return self._run(rollout, self._send_later(rollout, call))
+        posted = Posted(call, event, stored)
+        stored.add_done_callback(lambda _: self._on_sent(rollout, posted))
+        return stored
+
+    async def _send_later(self, rollout: Rollout, call: Call) -> None:
+        posted = None
+        try:
+            event = self._request(rollout, call)
+            posted = Posted(call, event, await self._bus.post(event))
+            await asyncio.wait([posted.stored])
         except (InvalidName, PayloadTooLarge) as error:
             raise Unsendable(f"call {call.key}: {error}") from error
+        finally:
+            self._on_sent(rollout, posted)
+
+    def settle(self, rollout: Rollout, posted: Posted) -> bool:
+        """Arms the timer of a request that is stored; False if another worker has written this call."""
+        call, event = posted.call, posted.event
+        try:
+            posted.stored.result()
         except Conflict as conflict:
-            stored = conflict.stored.event
-            if stored.replyto != event.replyto:
-                self._log.warning("call.written_by_another", rollout=rollout.id, call=call.key, by=stored.source)
+            there = conflict.stored.event
+            if there.replyto != event.replyto:
+                self._log.warning("call.written_by_another", rollout=rollout.id, call=call.key, by=there.source)
                 return False
         if call.kind == "timers":
             self.arm(rollout, event, call.delay)

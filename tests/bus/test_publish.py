@@ -191,3 +191,13 @@ async def test_a_subject_that_no_stream_takes_is_an_error_that_says_so(
     bus = await open_bus(url)
     with pytest.raises(BusError, match="ensure_log"):
         await bus.publish(bus.event("model.requested", f"{bus.config.namespace}.99.x"))
+
+
+async def test_what_need_not_wait_is_sent_at_once_and_stored_like_anything_else(bus: Bus) -> None:
+    """B3."""
+    stored = bus.post_at_once(request(bus, "r1"))
+    assert stored is not None
+    assert await stored > 0
+    large = request(bus, "r2", data=b'"' + b"x" * bus.config.inline_limit + b'"')
+    assert bus.post_at_once(large) is None, "its blob has to be stored first"
+    assert await bus.last(large.subject) is None

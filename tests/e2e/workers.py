@@ -60,6 +60,12 @@ class Mortal:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bus, name)
 
+    def post_at_once(self, event: Event) -> None:
+        """Never: it would not be seen here what is published."""
+
+    async def post(self, event: Event) -> asyncio.Future[int]:
+        return asyncio.ensure_future(self.publish(event))
+
     async def publish(self, event: Event) -> int:
         self.published += 1
         number = self.published

@@ -16,11 +16,14 @@ from components.models.scripted_model.script import Fault, Latency, ScriptedMode
 from contracts.responses import (
     FunctionCall,
     InputMessage,
+    InputTokensDetails,
     Item,
     OutputMessage,
+    OutputTokensDetails,
     ReasoningItem,
     Response,
     ResponseCreateParams,
+    ResponseUsage,
 )
 
 _TURN_OF_ID = re.compile(r"turn(\d+)_")
@@ -34,11 +37,13 @@ class ScriptedModel(Model[ScriptedModelConfig]):
         super().__init__(config)
         self._rules = [(re.compile(rule.when, re.DOTALL), rule.turns) for rule in config.rules]
         self._chances = bool(config.faults) or config.latency.is_random
+        self._made: dict[tuple[int, int, str], Response] = {}
+        """Replies by turn of the script, number and model, without usage: under load they are made once."""
 
     async def responses(self, request: ResponseCreateParams, call: ModelCall) -> Response:
         """The reply of the turn that the request asks for."""
         chance = self._chance(request, call) if self._chances else None
-        turn, number, match = self._turn(request)
+        turn, number, match = planned, _, _ = self._turn(request)
         if chance is not None:
             for fault in self.config.faults:
                 if chance.random() < fault.rate:
@@ -46,7 +51,13 @@ class ScriptedModel(Model[ScriptedModelConfig]):
         await _wait(self.config.latency, chance)
         if turn.error is not None:
             raise ModelError(turn.error, f"the script fails turn {number} with {turn.error}")
-        return self._said(request, turn, number, match)
+        key = (id(planned), number, request.model or "scripted")
+        reply = self._made.get(key) if turn is planned and match is None else None
+        if reply is None:
+            reply = _reply(turn, number, match, key[-1])
+            if turn is planned and match is None:
+                self._made[key] = reply
+        return reply.model_copy(update={"usage": self._usage(request, turn)})
 
     def _chance(self, request: ResponseCreateParams, call: ModelCall) -> Random:
         """A generator whose seed follows from the request, or from the call where repeats are to differ."""
@@ -64,30 +75,37 @@ class ScriptedModel(Model[ScriptedModelConfig]):
         number = 0 if isinstance(request.input, str) else _turns_made(request.input)
         return turns[min(number, len(turns) - 1)], number, match
 
-    def _said(self, request: ResponseCreateParams, turn: Turn, number: int, match: re.Match[str] | None) -> Response:
+    def _usage(self, request: ResponseCreateParams, turn: Turn) -> ResponseUsage:
         read, written = self.config.input_tokens, self.config.output_tokens
         if read is None:
             read = _length(request.input) // _CHARACTERS_A_TOKEN
         if written is None:
             written = turn.length // _CHARACTERS_A_TOKEN
-        reply: dict[str, Any] = {
-            "id": f"resp_turn{number}",
-            "object": "response",
-            "created_at": 0,
-            "model": request.model or "scripted",
-            "output": _items(turn, number, match),
-            "status": "completed" if turn.incomplete is None else "incomplete",
-            "usage": {
-                "input_tokens": read,
-                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-                "output_tokens": written,
-                "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": read + written,
-            },
-        }
-        if turn.incomplete is not None:
-            reply["incomplete_details"] = {"reason": turn.incomplete}
-        return Response.model_validate(reply)
+        return ResponseUsage(
+            input_tokens=read,
+            input_tokens_details=_NOTHING_CACHED,
+            output_tokens=written,
+            output_tokens_details=_NOTHING_THOUGHT,
+            total_tokens=read + written,
+        )
+
+
+_NOTHING_CACHED = InputTokensDetails.model_validate({"cached_tokens": 0, "cache_write_tokens": 0})
+_NOTHING_THOUGHT = OutputTokensDetails(reasoning_tokens=0)
+
+
+def _reply(turn: Turn, number: int, match: re.Match[str] | None, model: str) -> Response:
+    reply: dict[str, Any] = {
+        "id": f"resp_turn{number}",
+        "object": "response",
+        "created_at": 0,
+        "model": model,
+        "output": _items(turn, number, match),
+        "status": "completed" if turn.incomplete is None else "incomplete",
+    }
+    if turn.incomplete is not None:
+        reply["incomplete_details"] = {"reason": turn.incomplete}
+    return Response.model_validate(reply)
 
 
 def _task_text(items: list[Item]) -> str:

@@ -1,6 +1,7 @@
 """What a scripted model's config can say: turns, rules, latency, token counts and faults."""
 
 import json
+from functools import cached_property
 from math import log, sqrt
 from random import Random
 from typing import Annotated, Literal, Self
@@ -22,7 +23,7 @@ class ScriptedCall(_Part):
     arguments: dict[str, object] | str = {}
     """A mapping, or text as the model writes it, which may be broken."""
 
-    @property
+    @cached_property
     def json_arguments(self) -> str:
         """The arguments as the model writes them."""
         return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments)
@@ -40,7 +41,7 @@ class Turn(_Part):
     error: ErrorKind | None = None
     """The call fails with this kind of error instead."""
 
-    @property
+    @cached_property
     def length(self) -> int:
         """Characters that the model writes in it."""
         said = (self.reasoning, self.text, self.refusal, *(call.json_arguments for call in self.calls))
