@@ -4,11 +4,14 @@ The orchestrator describes each configured instance before anything starts; the 
 that a trainer on another machine knows the tools and the references without having the component's code.
 """
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from contracts.events import Kind
+
+REDACTED: Final = "<redacted>"
+"""Stands where a config or a URL that is stored or shown has a secret."""
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):

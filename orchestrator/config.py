@@ -16,13 +16,13 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
-from contracts.deployments import Description
+from contracts.deployments import REDACTED, Description
 from contracts.events import Kind
 from orchestrator.compose import ENV_FILE, Composed, KeyPath, Tree, compose, merge
 from orchestrator.errors import ConfigError, Problem, nearest
 from orchestrator.instances import Instance, NoInstance, read_instance
 from orchestrator.overrides import apply_overrides
-from orchestrator.redaction import REDACTED, Redactor, differences
+from orchestrator.redaction import Redactor, differences
 from orchestrator.settings import Settings
 
 COMMAND_LINE: Final = "command line"

@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from bus import Bus, Conflict, EmbeddedServer, LogConfig
+from bus import Bus, Conflict, EmbeddedServer, LogConfig, Unreachable
 from bus.connection import redacted
 from bus.overview import pool_states
 from bus.run_folder import LOG, WORKER_LOGS
@@ -119,7 +119,12 @@ class Deployment:
         where = f"{config.redactor.text(url)} in the namespace {config.settings.log.namespace!r}"
         async with AsyncExitStack() as stack:
             bus = await stack.enter_async_context(await _connect(url, config.settings.log))
-            resolved = await resolved_deployment(bus)
+            try:
+                resolved = await resolved_deployment(bus)
+            except Unreachable:
+                if descriptions is not None:
+                    raise
+                resolved = None  # the server has answered, so it is the log that is not there
             if resolved is not None:
                 if descriptions is not None and (other := list(_departures(resolved, config, descriptions))):
                     raise UsageError(
@@ -130,7 +135,10 @@ class Deployment:
                 if (log := LogConfig.of_record(resolved.log)) != bus.config:
                     bus = await stack.enter_async_context(await _connect(url, log))
             if descriptions is None:
-                raise UsageError(f"nothing is deployed at {where}: start it with `jetgym up CONFIG… --url …`")
+                raise UsageError(
+                    f"nothing is deployed at {where}: start it with `jetgym up CONFIG… --url …`. Where workers were "
+                    f"started one by one with `jetgym worker`, give their config: `jetgym run CONFIG… --url …`"
+                )
             await bus.ensure_log()
             tell_outages(bus, config.redactor.text(redacted(url)), report)
             yield cls(bus, url, config, descriptions)

@@ -1,15 +1,16 @@
 """What is secret in a config, and how is it kept out of everything that is shown or stored?
 
 Secret is: what `env.yaml` says and what refers to it, what a component's config declares as a `SecretStr`, what
-stands under a key named like a secret, and the password in a URL. Called by `config`, by the log files of workers and
-by the command line's error text. It never decides what a component gets: workers get the real values.
+stands under a key named like a secret, and the password in a URL, or NATS's token. Called by `config`, by the log files
+of workers and by the command line's error text. It never decides what a component gets: workers get the real values.
 """
 
 import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-REDACTED: Final = "<redacted>"
+from contracts.deployments import REDACTED
+
 SHORTEST: Final = 6
 """Shorter secret values are hidden where they stand, not searched for in text: `1` is everywhere."""
 
@@ -22,6 +23,8 @@ _SECRET_KEY: Final = re.compile(
 )
 """`api_key` and `X-Api-Key`, but not `key`; `auth_token`, but not `eos_token`."""
 _URL_PASSWORD: Final = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]+(?=@)")
+_NATS_TOKEN: Final = re.compile(r"\b(nats|tls)://[^/\s:@,]+(?=@)")
+"""What stands alone before the @ is no user's name there."""
 
 
 class Redactor:
@@ -58,7 +61,7 @@ class Redactor:
         """`text` without secret values."""
         for value in self._values:
             text = text.replace(value, REDACTED)
-        return _URL_PASSWORD.sub(rf"\1:{REDACTED}", text)
+        return _NATS_TOKEN.sub(rf"\1://{REDACTED}", _URL_PASSWORD.sub(rf"\1:{REDACTED}", text))
 
     def tree(self, tree: Any, above: KeyPath = ()) -> Any:
         """A copy of the config, or of the part of it below `above`, without secrets."""

@@ -31,7 +31,8 @@ replay verify last          the agent's code again, on the recorded replies
 replay verify --run last    all rollouts of a run: its agents' regression test
 
 ID is a rollout's ID, a beginning of it that no other has, or `last`; RUN is the same for runs, or a directory.
-A run that has ended is read from its directory, whose server is started for as long as it takes.
+A run that has ended is read from its directory, whose server is started for as long as it takes. A run with --url is
+read from the log there: its config.yaml has the URL.
 Nothing is ever written.
 """
 

@@ -44,13 +44,18 @@ def one_of(known: Sequence[str], name: str, what: str) -> str:
     raise UnknownName(f"there is no {what} {name!r}; there are: {_shown(near)}", candidates=near)
 
 
-async def find_rollout(source: Source, name: str) -> str:
-    """The ID of the rollout that `name` means; `last` is the one that ended last, else the one requested last."""
+async def find_rollout(source: Source, name: str, run: str | None = None) -> str:
+    """The ID of the rollout that `name` means; `last` is the one that ended last, else the one requested last.
+
+    With a run's ID, `last` is that run's.
+    """
     if name != LAST and _can_be_id(name) and await source.history(name):
         return name
     requested: dict[str, None] = {}
     ended = ""
     async for recorded in source.outline():
+        if name == LAST and run is not None and not recorded.event.rolloutid.startswith(f"{run}-"):
+            continue
         if recorded.event.type == "rollout.requested":
             requested[recorded.event.rolloutid] = None
         else:

@@ -6,20 +6,22 @@ takes.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from bus import EmbeddedServer, LogConfig
+from bus import BusError, EmbeddedServer, LogConfig
 from bus.errors import StoreInUse
 from bus.run_folder import RESULTS
-from replay.errors import NoSource
+from contracts.deployments import REDACTED
+from replay.errors import NoSource, UnknownName
+from replay.facts import facts_of
 from replay.file_source import FileSource
 from replay.log_source import open_log
 from replay.names import LAST, find_run, one_of
-from replay.places import Place, find_place, live_url, log_of, places
+from replay.places import Place, find_place, live_url, log_of, places, url_of
 from replay.source import Source
 
 _BUSY_S: Final = 10.0
@@ -52,8 +54,15 @@ async def open_source(where: Where, rollout: str | None = None) -> AsyncIterator
         async with open_log(where.url, LogConfig(namespace=where.namespace), where.url) as source:
             yield source
     else:
-        async with _open_place(choose(where, rollout)) as source:
-            yield source
+        run = choose(where, rollout)
+        async with AsyncExitStack() as stack:
+            try:
+                found = await stack.enter_async_context(_open_place(run))
+            except NoSource as error:
+                if where.run is not None or rollout is None or rollout == LAST or rollout.startswith(run.run_id):
+                    raise
+                raise UnknownName(f"no run here begins like {rollout!r}; the newest one: {error}") from error
+            yield found
 
 
 def choose(where: Where, rollout: str | None) -> Place:
@@ -71,22 +80,50 @@ def choose(where: Where, rollout: str | None) -> Place:
     return find_place(where.results, where.run)
 
 
-async def run_in(source: Source, where: Where) -> str | None:
+async def run_in(source: Source, where: Where, rollout: str | None = None) -> str | None:
     """The ID of the run that is meant in an open source; None for all that it holds. Raises `ReplayError`."""
-    return await find_run(source, where.run) if where.run is not None and not where.is_local else None
+    if where.is_local:
+        return choose(where, rollout).guest
+    return await find_run(source, where.run) if where.run is not None else None
+
+
+@asynccontextmanager
+async def _open_elsewhere(run: Place) -> AsyncIterator[Source]:
+    """The log of a deployment elsewhere that the run used, at the URL that the run has recorded."""
+    log, url = log_of(run), url_of(run)
+    namespace = "" if log.namespace == LogConfig().namespace else f" --namespace {log.namespace}"
+    ways = (
+        f"Name the log with --url nats://HOST:PORT{namespace}, or, where it is on this machine, with --run and the "
+        f"directory of `jetgym up` (results/d…)"
+    )
+    told = f"{run.path} keeps no log, it ran on a deployment elsewhere"
+    if url is None:
+        raise NoSource(f"{told}. {ways}")
+    if REDACTED in url:
+        raise NoSource(f"{told}, {url}, and the secret of the URL is not kept. {ways}")
+    async with AsyncExitStack() as stack:
+        try:
+            source = await stack.enter_async_context(open_log(url, log, str(run.path)))
+        except BusError as error:
+            end = "" if str(error).endswith("?") else "."
+            raise NoSource(f"{told}: {error}{end} {ways}") from error
+        if run.guest is not None and run.guest not in (await facts_of(source)).asked:
+            raise NoSource(f"{told}, and the log that is at {url} now does not hold it. {ways}")
+        yield source
 
 
 @asynccontextmanager
 async def _open_place(run: Place) -> AsyncIterator[Source]:
+    """The run's own log, live or at rest, or that of the deployment that it used."""
+    if run.store is None:
+        async with _open_elsewhere(run) as source:
+            yield source
+        return
     log = log_of(run)
     if (url := live_url(run)) is not None:
         async with open_log(url, log, str(run.path)) as source:
             yield source
         return
-    if run.store is None:
-        raise NoSource(
-            f"{run.path} keeps no log: it ran on a deployment elsewhere, name that with --url nats://HOST:PORT"
-        )
     server = await _serve(run.store, log)
     try:
         async with open_log(server.url, log, str(run.path)) as source:

@@ -33,6 +33,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         found = self.path / LOG
         return found if found.is_dir() else None
 
+    @property
+    def guest(self) -> str | None:
+        """The ID of a run whose log is a deployment's elsewhere, with other runs in it; else None."""
+        return self.run_id if self.store is None and (self.path / MATERIALIZED).is_file() else None
+
 
 def place(path: Path) -> Place | None:
     """This directory, if there is something to read in it, else None."""
@@ -95,9 +100,17 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def log_of(run: Place) -> LogConfig:
     """How the log was made, as the run's resolved config says it; raises `NoSource`."""
-    path = run.path / CONFIG
-    config = read_config(path) if path.is_file() else {}
     try:
-        return LogConfig.of_record(config.get("log") or {})
+        return LogConfig.of_record(_section(run, "log"))
     except ValidationError as error:
-        raise NoSource(f"{path}: its `log` section is wrong: {error}") from error
+        raise NoSource(f"{run.path / CONFIG}: its `log` section is wrong: {error}") from error
+
+
+def url_of(run: Place) -> str | None:
+    """The URL of the server that has the run's log, live or as recorded; None where it was the run's own."""
+    return live_url(run) or _section(run, "server").get("url")
+
+
+def _section(run: Place, name: str) -> dict[str, Any]:
+    path = run.path / CONFIG
+    return (read_config(path) if path.is_file() else {}).get(name) or {}

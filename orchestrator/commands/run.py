@@ -12,13 +12,13 @@ from typing import Annotated
 
 import typer
 
-from bus import BusError
+from bus import BusError, LogConfig
 from bus.room import LogRoom
 from bus.run_folder import MATERIALIZED, RESULTS
 from orchestrator.changes import replace_config
 from orchestrator.collect import collect, rollout_id_of
 from orchestrator.commands.common import OptionalConfigs, Steps, Url, console, resolve, run_async
-from orchestrator.config import Config
+from orchestrator.config import Config, redact
 from orchestrator.describing import check, roots
 from orchestrator.errors import LaunchError, UsageError
 from orchestrator.hints import typed
@@ -66,6 +66,10 @@ def run(
     jetgym run configs/demo.yaml ++policy.models.local_llm.seed=1
     jetgym run configs/demo.yaml --output results/first --resume
     jetgym run --url nats://127.0.0.1:4222 --input tasks.jsonl
+
+    Ends with 0 when all rollouts have ended and at least one has a reward, 1
+    when none has one, 2 when the run could not begin or go on, 130 when it was
+    stopped.
     """  # noqa: D301 - the help keeps these lines as they are
     flags = {
         "input": str(input_file) if input_file else None,
@@ -75,6 +79,7 @@ def run(
         "repeats": repeats,
         "concurrency": concurrency,
         "skip_bad_lines": skip_bad_lines or None,
+        "server": {"url": url} if url else None,
     }
     config = resolve(configs or [], flags)
     folder, run_id = _place(config, resume=resume)
@@ -127,8 +132,7 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
         if checked is not None:
             await results.ask_components(folder, config.instances, checked.pythons, roots(config))
             results.write(folder)
-    log = [] if url is None else ["--url", url, "--namespace", deployment.bus.config.namespace]
-    results.show(console, folder, log)
+    results.show(console, folder, [] if url is None else _log(config.redactor.text(url), deployment.bus.config))
     if not results.completed:
         raise typer.Exit(1)
 
@@ -179,6 +183,11 @@ async def _collect(
         )
 
 
+def _log(url: str, log: LogConfig) -> list[str]:
+    """The options by which `replay` finds the log of a deployment elsewhere."""
+    return ["--url", url, *([] if log.namespace == LogConfig().namespace else ["--namespace", log.namespace])]
+
+
 def _tell_how_to_go_on(folder: Path) -> bool:
     """Whether there is something to go on with."""
     if not (folder / MATERIALIZED).exists():
@@ -192,7 +201,7 @@ def _again(folder: Path) -> str:
     """The command that goes on with this run."""
     words = [word for word in sys.argv[1:] if word != "--resume"]
     named = any(word == "--output" or word.startswith("--output=") for word in words)
-    return typed("jetgym", *words, *([] if named else ["--output", str(folder)]), "--resume")
+    return redact(typed("jetgym", *words, *([] if named else ["--output", str(folder)]), "--resume"))
 
 
 def _place(config: Config, *, resume: bool) -> tuple[Path, str]:

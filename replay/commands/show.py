@@ -11,7 +11,7 @@ from replay.facts import facts_of
 from replay.file_source import export_lines
 from replay.header import draw_header
 from replay.names import find_rollout
-from replay.opening import Where, open_source
+from replay.opening import Where, open_source, run_in
 from replay.source import load
 from replay.story import Story
 
@@ -62,7 +62,8 @@ def show(
 
 async def _show(place: Where, name: str, *, full: bool, raw: bool, json: bool) -> None:
     async with open_source(place, name) as source:
-        trajectory = await load(source, await find_rollout(source, name))
+        run = await run_in(source, place, name)
+        trajectory = await load(source, await find_rollout(source, name, run))
         facts = await facts_of(source)
     if raw:
         for line in export_lines(trajectory.events, trajectory.blobs):

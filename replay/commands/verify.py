@@ -104,7 +104,8 @@ async def _verify(
 ) -> None:
     async with open_source(place) as source:
         facts = await facts_of(source)
-        ids = [await find_rollout(source, name) for name in names] if names else await _all(source, facts, place)
+        run = await run_in(source, place)
+        ids = [await find_rollout(source, name, run) for name in names] if names else await _all(source, facts, run)
         async with Bulk(source, facts, override, roots) as bulk:
             with _progress(len(ids), quiet=bool(names)) as advance:
                 async for verdict in bulk.verify(ids):
@@ -116,8 +117,8 @@ async def _verify(
                         draw_verdict(verdict, console)
 
 
-async def _all(source: Source, facts: Facts, place: Where) -> list[str]:
-    found = [row.rollout_id async for row in rows(source, facts, await run_in(source, place))]
+async def _all(source: Source, facts: Facts, run: str | None) -> list[str]:
+    found = [row.rollout_id async for row in rows(source, facts, run)]
     if not found:
         raise UnknownName(f"there is no rollout in {source.name}")
     return found

@@ -7,22 +7,25 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import yaml
 
 from bus import Bus, EmbeddedServer, LogConfig, Subjects
 from bus.run_folder import MATERIALIZED
 from bus.topology import stream_info
 from components.durable import Call
+from contracts.deployments import RunStarted
 from contracts.events import CallError
 from contracts.responses import output_message
 from contracts.rollouts import RolloutResult
 from orchestrator.run_files import RunFiles
 from replay.bulk import Bulk
-from replay.errors import UnknownName
+from replay.errors import NoSource, UnknownName
 from replay.facts import facts_of
 from replay.file_source import FileSource, export_lines
 from replay.names import find_rollout, find_run
-from replay.opening import Where, open_source
+from replay.opening import Where, open_source, run_in
 from replay.rows import rows
 from replay.source import Source, load
 from replay.verify import Verdict
@@ -175,12 +178,87 @@ async def test_a_live_run_is_read_from_the_server_that_it_has(
     assert list((folder / "log").iterdir()) == []
 
 
-async def test_a_run_whose_log_is_elsewhere_says_where_to_look(tmp_path: Path) -> None:
-    (tmp_path / "r1").mkdir()
-    (tmp_path / "r1" / "config.yaml").write_text("{}")
-    code, out, err = replay(tmp_path, "list", "--run", "r1")
+WAYS = (
+    "Name the log with --url nats://HOST:PORT, or, where it is on this machine, with --run and the directory of "
+    "`jetgym up` (results/d…)"
+)
+
+
+def guest(results: Path, run: str, url: str | None, namespace: str = "jetgym") -> Path:
+    """The directory of a run that a deployment elsewhere served."""
+    folder = results / run
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump({"log": {"namespace": namespace}, "server": {"url": url}}))
+    (folder / MATERIALIZED).write_text(f'{{"rollout_id": "{run}-00000-00"}}\n')
+    return folder
+
+
+@pytest.mark.parametrize("name", ["last", "r1-00000-00"])
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        (None, "elsewhere. "),
+        ("nats://127.0.0.1:1", "elsewhere: no NATS server answers at nats://127.0.0.1:1 ("),
+        ("nats://me:<redacted>@h:1", "elsewhere, nats://me:<redacted>@h:1, and the secret of the URL is not kept. "),
+    ],
+)
+async def test_a_run_whose_log_does_not_answer_says_both_ways_to_it(
+    tmp_path: Path, url: str | None, told: str, name: str
+) -> None:
+    folder = guest(tmp_path, "r1", url)
+    with pytest.raises(NoSource) as refused:
+        async with open_source(Where(results=tmp_path), name):
+            pass
+    assert str(refused.value).startswith(f"{folder} keeps no log, it ran on a deployment {told}")
+    assert str(refused.value).endswith(WAYS)
+
+
+async def test_a_name_that_no_run_here_has_is_told_first_where_the_newest_runs_log_does_not_answer(
+    tmp_path: Path,
+) -> None:
+    guest(tmp_path / "results", "r1", "nats://127.0.0.1:1")
+    code, out, err = await asyncio.to_thread(replay, tmp_path, "show", "nosuch")
     assert (code, out) == (2, "")
-    assert err == "error: r1 keeps no log: it ran on a deployment elsewhere, name that with --url nats://HOST:PORT\n"
+    assert err.startswith("error: no run here begins like 'nosuch'; the newest one: results/r1 keeps no log, it ran on")
+
+
+async def test_a_run_on_a_deployment_elsewhere_is_read_at_the_url_that_it_recorded(
+    bus: Bus, server: str, tmp_path: Path
+) -> None:
+    """Only this run of the several that are there."""
+    await publish(bus, recorded_run(2, bus.subjects, ["r1", "r2"]))
+    await record_run(bus, "r1", 2)
+    guest(tmp_path / "results", "r1", server, bus.config.namespace)
+    where = Where(results=tmp_path / "results")
+    async with open_source(where, "last") as source:
+        run = await run_in(source, where, "last")
+        assert [row.rollout_id async for row in rows(source, await facts_of(source), run)] == [
+            "r1-00000-00",
+            "r1-00001-00",
+        ]
+        assert await find_rollout(source, "last", run) == "r1-00001-00"
+        assert await find_rollout(source, "last") == "r2-00001-00"
+    code, out, _ = await asyncio.to_thread(replay, tmp_path, "list")
+    assert (code, out.count("r1-0000"), out.count("r2-0000")) == (0, 2, 0)
+    code, out, err = await asyncio.to_thread(replay, tmp_path, "show", "nosuch")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: there is no rollout 'nosuch'; there are: r1-00000-00, ")
+
+
+async def test_another_log_at_the_url_of_a_run_is_not_taken_for_its_own(bus: Bus, server: str, tmp_path: Path) -> None:
+    await publish(bus, recorded_run(2, bus.subjects, ["r2"]))
+    await record_run(bus, "r2", 2)
+    guest(tmp_path, "r1", server, bus.config.namespace)
+    with pytest.raises(NoSource, match=rf"the log that is at {server} now does not hold it\. Name the log with --url"):
+        async with open_source(Where(results=tmp_path)):
+            pass
+
+
+async def record_run(bus: Bus, run: str, rollouts: int) -> None:
+    """Writes into the log what `jetgym run` writes first."""
+    started = RunStarted(run_id=run, config={}, rollouts=rollouts, skipped_lines=0, inputs_sha256="")
+    subject = bus.subjects.deployment("run", run)
+    await bus.publish(bus.event(type="deployment.run", subject=subject, data=msgspec.json.encode(started)))
 
 
 def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:

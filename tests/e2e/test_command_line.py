@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 DEADLINE_S = 120.0
 
@@ -78,6 +79,14 @@ def jetgym(folder: Path, *arguments: str, code: int = 0) -> str:
     return err if code == 2 else out
 
 
+def replay(folder: Path, *arguments: str, code: int = 0) -> str:
+    """The same for `replay`."""
+    command = [sys.executable, "-P", "-m", "replay", *arguments]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    return ran.stderr if code == 2 else ran.stdout
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -143,6 +152,8 @@ def test_up_keeps_a_deployment_that_runs_and_status_use(project: Path) -> None:
     jetgym(project, "run", "--url", url, "--input", "tasks.jsonl", "--output", "one")
     jetgym(project, "run", "main.yaml", "--url", url, "--input", "tasks.jsonl", "--output", "two")
     assert len(lines(project / "one" / "rollouts.jsonl")) == len(lines(project / "two" / "rollouts.jsonl")) == 6
+    assert yaml.safe_load((project / "one" / "config.yaml").read_text())["server"]["url"] == url
+    assert replay(project, "list", "--run", "one").splitlines()[-1].startswith("6 rollouts, mean reward ")
     for arguments in (["live"], ["--url", url]):
         said = jetgym(project, "status", *arguments)
         assert "rollouts: 12 requested, 12 ended, 0 in flight" in said
@@ -157,6 +168,10 @@ def test_up_keeps_a_deployment_that_runs_and_status_use(project: Path) -> None:
     _, err = up.communicate(timeout=DEADLINE_S)
     assert (up.returncode, err) == (0, "")
     assert "live, at rest" in jetgym(project, "status", "live")
+    away = replay(project, "show", "last", "--run", "one", code=2)
+    assert f"no NATS server answers at {url}" in away
+    assert away.endswith("with --run and the directory of `jetgym up` (results/d…)\n")
+    assert replay(project, "list", "--run", "live").splitlines()[-1].startswith("12 rollouts, ")
     assert "nothing is live in results/" in jetgym(project, "status", code=2)
 
 
@@ -184,6 +199,12 @@ def test_a_run_says_which_workers_it_waits_for_and_does_not_wait_for_ever(projec
     assert said.startswith("error: no worker of quiz, solver has come within 0.1 s (launch.start_deadline_s): start")
     worker.send_signal(signal.SIGTERM)
     worker.communicate(timeout=DEADLINE_S)
+
+
+def test_where_nothing_is_deployed_both_ways_to_workers_are_told(project: Path, server: str) -> None:
+    said = jetgym(project, "run", "--url", server, "--input", "tasks.jsonl", "++log.namespace=nobody", code=2)
+    assert f"nothing is deployed at {server} in the namespace 'nobody': start it with `jetgym up CONFIG… --url" in said
+    assert "started one by one with `jetgym worker`, give their config: `jetgym run CONFIG… --url …`" in said
 
 
 def test_a_dead_server_is_told_in_one_line(project: Path) -> None:

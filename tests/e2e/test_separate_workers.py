@@ -47,6 +47,11 @@ def project(tmp_path: Path, server: str) -> Iterator[tuple[Path, str]]:
 
 def test_workers_that_were_started_one_by_one_serve_a_run(project: tuple[Path, str]) -> None:
     folder, url = project
+    blind = [sys.executable, "-P", "-m", "orchestrator", "run", "--url", url, "++log.namespace=apart"]
+    refused = subprocess.run(blind, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"error: nothing is deployed at {url} in the namespace 'apart': start it with ")
+    assert refused.stderr.endswith("give their config: `jetgym run CONFIG… --url …`\n")
     command = [sys.executable, "-P", "-m", "orchestrator", "run", "main.yaml", "--input", "tasks.jsonl"]
     run = subprocess.run(
         [*command, "--url", url, "--output", "out"],

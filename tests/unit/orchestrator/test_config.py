@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
+from contracts.deployments import REDACTED
 from orchestrator.config import Config, get_global_config, load_config, redact, set_global_config
 from orchestrator.errors import ConfigError
-from orchestrator.redaction import REDACTED
 
 POLICY = {"policy": {"models": {"chat_model": {"base_url": "http://127.0.0.1:1", "model": "m"}}}}
 AGENT = {"solver": {"agents": {"simple_agent": {"model": "policy"}}}}
@@ -273,6 +273,20 @@ class TestSecrets:
         assert config.redacted()["policy"]["models"]["chat_model"]["auth_token"] == REDACTED
         assert config.redactor.text("refused: xyzxyzxyz") == f"refused: {REDACTED}"
         assert config.redacted()["vars"] == {"url": f"http://u:{REDACTED}@h/", "eos_token": "abcabcabc"}
+
+    @pytest.mark.parametrize(
+        ("url", "shown"),
+        [
+            ("nats://me:pw@h:1,nats://i:1", f"nats://me:{REDACTED}@h:1,nats://i:1"),
+            ("nats://s3cr3t@h:1", f"nats://{REDACTED}@h:1"),
+            ("tls://s3cr3t@h:1,tls://s3cr3t@i:1", f"tls://{REDACTED}@h:1,tls://{REDACTED}@i:1"),
+            ("nats://h:1", "nats://h:1"),
+        ],
+    )
+    def test_the_password_or_token_of_a_server_is_hidden(self, tmp_path: Path, url: str, shown: str) -> None:
+        config = load_config(["main.yaml"], folder=tmp_path, flags={"server": {"url": url}})
+        assert config.redacted()["server"]["url"] == shown
+        assert config.redactor.text(f"no NATS server answers at {url}") == f"no NATS server answers at {shown}"
 
     def test_secret_values_are_hidden_in_any_text(self, tmp_path: Path) -> None:
         config = load(tmp_path)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from contracts.deployments import REDACTED
 from orchestrator.config import Config, load_config
 from orchestrator.describing import Checked, check
 from orchestrator.errors import ConfigError, UsageError
 from orchestrator.pools import worker_commands, worker_spec
-from orchestrator.redaction import REDACTED
 
 BASE = {
     "solver": {"agents": {"simple_agent": {"model": "policy", "resources": "counter"}}},

@@ -71,8 +71,8 @@ def test_the_commands_to_go_on_with_name_the_run_and_where_its_log_is(tmp_path: 
     report.start()
     assert f"replay show last --run {tmp_path}\n" in shown(report, tmp_path)
     assert "replay show last\n" in shown(report, Path("results/r1"))
-    elsewhere = shown(report, tmp_path, ["--url", "nats://h:4222", "--namespace", "jetgym"])
-    assert "replay show last --url nats://h:4222 --namespace jetgym --run r1\n" in elsewhere
+    elsewhere = shown(report, tmp_path, ["--url", "nats://h:4222", "--namespace", "lab"])
+    assert "replay show last --url nats://h:4222 --namespace lab --run r1\n" in elsewhere
 
 
 async def has_room() -> None:

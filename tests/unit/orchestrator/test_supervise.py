@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from contracts.deployments import REDACTED
 from orchestrator.errors import WorkerDied
-from orchestrator.redaction import REDACTED, Redactor
+from orchestrator.redaction import Redactor
 from orchestrator.settings import LaunchSettings
 from orchestrator.supervise import Supervisor, WorkerCommand
 from orchestrator.venvs import Python

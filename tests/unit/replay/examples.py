@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +96,13 @@ def task(text: str = "What are 5 + 7 and 5 * 7?") -> dict[str, Any]:
     return {"responses_create_params": {"input": [{"role": "user", "content": text}], "tools": tools}, "answer": 12}
 
 
-def recorded_run(rollouts: int = 3, subjects: Subjects = SUBJECTS) -> Recorder:
-    """A run of the calculator by the simple agent, its deployment included; replies come in various orders."""
+def recorded_run(rollouts: int = 3, subjects: Subjects = SUBJECTS, runs: Sequence[str] = ("r1",)) -> Recorder:
+    """Runs of the calculator by the simple agent, their deployment included; replies come in various orders."""
     recorder = Recorder(CALC, calculator, subjects)
     recorder.deployment({"calc": "simple_agent"}, {"calc": digest("agents", "simple_agent")})
-    for index in range(rollouts):
-        recorder.rollout(f"r1-{index:05d}-00", "calc", task(), index=index, order=random.Random(index))
+    for run in runs:
+        for index in range(rollouts):
+            recorder.rollout(f"{run}-{index:05d}-00", "calc", task(), index=index, order=random.Random(index))
     return recorder
 
 

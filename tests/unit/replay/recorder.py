@@ -85,10 +85,11 @@ class Recorder:
         stop_after: int | None = None,
     ) -> None:
         """Records one rollout; `order` answers waiting calls in a random order, `stop_after` ends it after replies."""
+        run = rollout_id.partition("-")[0]
         request = RolloutRequest(
             task=msgspec.Raw(msgspec.json.encode(task)),
             agent=agent,
-            run_id="r1",
+            run_id=run,
             task_index=index,
             sessionless=("calc_env",),
         )
@@ -98,7 +99,7 @@ class Recorder:
             msgspec.json.encode(request),
             rolloutid=rollout_id,
             callkey="run",
-            replyto=self.subjects.ended("r1", rollout_id),
+            replyto=self.subjects.ended(run, rollout_id),
             source="orchestrator/r1",
         )
         running = _Running(self, agent, event, request)
