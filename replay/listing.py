@@ -167,7 +167,7 @@ def _outcome_style(row: Row) -> str:
 
 
 def _state(run: RunRow) -> str:
-    return run.state if run.state == "ended" else f"{run.state}: {run.ended:,} of {run.asked:,} ended"
+    return run.state if run.state == "ended" else f"{run.state} {run.ended:,}/{run.asked:,}"
 
 
 def _directory(run: RunRow) -> str:
@@ -189,7 +189,7 @@ ROLLOUTS: Final[Sequence[Column[Row]]] = (
 RUNS: Final[Sequence[Column[RunRow]]] = (
     Column("run", lambda run: run.run_id, style=_bold),
     Column("state", _state),
-    Column("completed", lambda run: str(run.completed), right=True, need=2),
+    Column("done", lambda run: str(run.completed), right=True, need=2),
     Column("failed", lambda run: str(run.failed), right=True, need=1),
     Column("reward", lambda run: _number(run.mean_reward), right=True),
     Column("time", lambda run: _seconds(run.wall_s), right=True, need=3),

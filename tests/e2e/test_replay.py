@@ -91,7 +91,7 @@ def test_a_run_that_is_stopped_says_how_far_it_came_until_it_is_resumed(tmp_path
     ended = stopped["completed"] + stopped["failed"]
     assert (stopped["state"], stopped["asked"]) == ("interrupted", 200)
     assert 0 < told["completed"] <= ended < 200
-    assert f"interrupted: {ended} of 200 ended" in replay(project, "list", "--runs")
+    assert f"interrupted {ended}/200" in replay(project, "list", "--runs")
     run(project, "orchestrator", "run", *command, "200", "--resume")
     (resumed,) = lines(replay(project, "list", "--runs", "--json"))
     assert (resumed["state"], resumed["completed"] + resumed["failed"]) == ("ended", 200)

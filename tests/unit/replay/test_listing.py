@@ -46,9 +46,16 @@ def listed(runs: list[RunRow], width: int) -> list[str]:
 
 def test_a_run_that_has_not_ended_says_how_far_it_came() -> None:
     _, running, interrupted, ended = listed([run("running", 5), run("interrupted", 5), run()], 80)
-    assert running.startswith("r1129-1612-x7k2  running: 5 of 24 ended ")
-    assert interrupted.startswith("r1129-1612-x7k2  interrupted: 5 of 24 ended ")
+    assert running.startswith("r1129-1612-x7k2  running 5/24 ")
+    assert interrupted.startswith("r1129-1612-x7k2  interrupted 5/24 ")
     assert ended.startswith("r1129-1612-x7k2  ended  ")
+
+
+@pytest.mark.parametrize("where", ["results/r1129-1612-x7k2", "results/first"])
+def test_80_columns_have_what_matters_also_where_a_run_was_interrupted(where: str) -> None:
+    heading, first, second = listed([run(), run("interrupted", 5, where)], 80)
+    assert {"run", "state", "done", "failed", "reward", "time"} <= set(heading.split())
+    assert max(map(len, (heading, first, second))) <= 80
 
 
 def test_the_directory_of_a_run_is_told_where_it_has_another_name() -> None:
@@ -63,7 +70,7 @@ def test_the_directory_of_a_run_is_told_where_it_has_another_name() -> None:
 def test_no_line_of_runs_is_cut_or_broken(width: int) -> None:
     lines = listed([run(where="results/r1129-1612-x7k2"), run("interrupted", 5, "results/first")], width)
     assert len(lines) == 3
-    assert lines[2].startswith("r1129-1612-x7k2  interrupted: 5 of 24 ended  ")
+    assert lines[2].startswith("r1129-1612-x7k2  interrupted 5/24  ")
     assert lines[2].endswith("results/first")
     assert max(map(len, lines)) <= max(80, width)
 
