@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from components.loading import INSTALLED
+
 _KILO: Final = 1024
 _EXACT_S: Final = 10.0
 
@@ -29,12 +31,18 @@ def _is_same(found: Path, ours: Path) -> bool:
 
 
 def to_install_pytest() -> str | None:
-    """The command that installs what tests of components need; None where it is here already."""
-    if find_spec("pytest") is not None:
+    """The command that installs what tests of components need; None where it is here already.
+
+    In JetGym's checkout that is what its settings for pytest name, too.
+    """
+    inside = Path.cwd().resolve().is_relative_to(INSTALLED.resolve())
+    needed = ["pytest", *(["pytest-asyncio", "pytest-timeout"] if inside else [])]
+    missing = [package for package in needed if find_spec(package.replace("-", "_")) is None]
+    if not missing:
         return None
     if find_spec("pip") is not None:
-        return typed("python", "-m", "pip", "install", "pytest")
-    return typed("uv", "pip", "install", "--python", sys.executable, "pytest")
+        return typed("python", "-m", "pip", "install", *missing)
+    return typed("uv", "pip", "install", "--python", sys.executable, *missing)
 
 
 def counted(count: int, noun: str) -> str:

@@ -97,7 +97,7 @@ def _pytest() -> Iterator[Finding]:
     if (install := to_install_pytest()) is None:
         yield Finding("ok", "pytest is there, for the tests of components")
     else:
-        yield Finding("note", "pytest is not installed: tests of components need it", install)
+        yield Finding("note", "tests of components need what is not installed", install)
 
 
 def _venvs() -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from components.loading import INSTALLED
 from orchestrator import hints
 from orchestrator.hints import amount, counted, span, to_install_pytest, typed
 
@@ -36,13 +37,20 @@ def test_a_python_outside_of_the_venv_is_not_the_venvs(monkeypatch: pytest.Monke
     assert typed("python", "-m", "pytest") == "python -m pytest"
 
 
-def test_how_to_install_pytest_is_told_where_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_to_install_pytest_is_told_where_it_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In JetGym's checkout with the plugins that its settings name: without them pytest ends at once."""
     monkeypatch.setenv("PATH", str(OURS))
+    monkeypatch.chdir(tmp_path)
     assert to_install_pytest() is None
     there = {"pip"}
     monkeypatch.setattr(hints, "find_spec", lambda name: name if name in there else None)
     assert to_install_pytest() == "python -m pip install pytest"
+    monkeypatch.chdir(INSTALLED)
+    assert to_install_pytest() == "python -m pip install pytest pytest-asyncio pytest-timeout"
+    there.add("pytest")
+    assert to_install_pytest() == "python -m pip install pytest-asyncio pytest-timeout"
     there.clear()
+    monkeypatch.chdir(tmp_path)
     assert to_install_pytest() == f"uv pip install --python {sys.executable} pytest"
 
 
