@@ -11,9 +11,9 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from components.loading import INSTALLED
 from orchestrator.errors import ConfigError
@@ -79,8 +79,11 @@ def read(path: Path) -> Tree:
     """One YAML file; raises `ConfigError` with file and line."""
     name = shown(path, Path.cwd())
     try:
+        if isinstance(yaml.compose(path.read_text(), yaml.SafeLoader), yaml.ScalarNode):  # OmegaConf takes it for a key
+            hint = "is a colon, or the space after it, missing?"
+            raise ConfigError(f"{name} must hold keys and values (`name: value`), it holds text: {hint}")
         content = OmegaConf.load(path)
-    except YAMLError as error:
+    except yaml.YAMLError as error:
         raise ConfigError(f"{name} is no YAML: {' '.join(str(error).split())}") from error
     except (OSError, UnicodeDecodeError, OmegaConfBaseException) as error:
         raise ConfigError(f"{name} cannot be read: {error}") from error

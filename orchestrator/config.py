@@ -16,6 +16,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 
+from components.faults import told
 from contracts.deployments import REDACTED, Description
 from contracts.events import Kind
 from orchestrator.compose import ENV_FILE, Composed, KeyPath, Tree, compose, merge
@@ -45,6 +46,11 @@ class Config:
     def of_kind(self, kind: Kind) -> list[Instance]:
         """The instances of one kind, in the order of the config."""
         return [instance for instance in self.instances.values() if instance.kind == kind]
+
+    @property
+    def in_files(self) -> list[str]:
+        """The instances that some file configures; any other is from the command line alone."""
+        return [name for name in self.instances if (name,) in self.origins]
 
     def problem(self, path: KeyPath, message: str) -> Problem:
         """A fault at `path`, with the file that wrote it."""
@@ -197,10 +203,12 @@ def _typed(tree: Tree, variables: set[str], origins: Mapping[KeyPath, str]) -> t
 def _faults(error: ValidationError) -> Iterator[tuple[KeyPath, str]]:
     for fault in error.errors(include_url=False, include_input=False):
         path = tuple(str(part) for part in fault["loc"])
-        message = fault["msg"]
-        if fault["type"] == "extra_forbidden":
-            section = Settings.model_fields[path[0]].annotation
-            known = list(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
+        message = told(fault)
+        section = Settings.model_fields[path[0]].annotation
+        known = list(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
+        if fault["type"] == "model_type":
+            message += f": {', '.join(known)}"
+        elif fault["type"] == "extra_forbidden":
             message = f"unknown key; {nearest(path[-1], known)}"
         yield path, message
 

@@ -7,6 +7,7 @@ kind. Called by the commands before anything starts.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,8 @@ from components.errors import ComponentNotFound
 from components.loading import INSTALLED, add_roots, folder, requirements
 from components.workers.describe import DescribeRequest, describe
 from contracts.deployments import Description
-from orchestrator.config import Config
+from contracts.events import Kind
+from orchestrator.config import COMMAND_LINE, Config
 from orchestrator.errors import ConfigError, LaunchError, Problem, nearest
 from orchestrator.instances import Instance
 from orchestrator.venvs import NoAnswer, Python, Report, Venvs
@@ -57,6 +59,9 @@ async def check(config: Config, report: Report, *, only: str | None = None) -> C
     )
     described = {name: description for part in found for name, description in part.items()}
     descriptions = {name: described.get(name) or _not_looked_into(i) for name, i in config.instances.items()}
+    faulty = [name for name, description in descriptions.items() if description.problems]
+    if problems := [problem for name in faulty for problem in _misspelt(config, name)]:
+        raise ConfigError(problems)
     problems = [
         config.problem((*config.instances[name].path, *filter(None, problem.path.split("."))), problem.message)
         for name, description in descriptions.items()
@@ -69,6 +74,14 @@ async def check(config: Config, report: Report, *, only: str | None = None) -> C
     for name, description in descriptions.items():
         _learn_secrets(config, config.instances[name].content, description.config)
     return Checked(config, descriptions, interpreters)
+
+
+def _misspelt(config: Config, name: str) -> list[Problem]:
+    """Says of an instance that is from an override alone, and cannot be, which one was meant."""
+    if name in config.in_files or not (meant := get_close_matches(name, config.in_files, n=1)):
+        return []
+    path = ".".join(config.instances[name].path)
+    return [Problem(COMMAND_LINE, path, f"no config has {name!r}; did you mean {meant[0]!r}?")]
 
 
 async def _pythons(config: Config, venvs: Venvs, only: str | None) -> dict[str, Python]:
@@ -145,8 +158,18 @@ def _broken_references(config: Config, descriptions: Descriptions) -> list[Probl
                 else f"{reference.name!r} is of kind {target.kind}, {reference.kind} is wanted"
             )
             path = (*config.instances[name].path, *reference.path.split("."))
-            problems.append(config.problem(path, f"{said}; {nearest(reference.name, known)}"))
+            hint = nearest(reference.name, known) if known else _to_add(config, reference.kind)
+            problems.append(config.problem(path, f"{said}; {hint}"))
     return problems
+
+
+def _to_add(config: Config, kind: Kind) -> str:
+    """What to do where a config has no instance of this kind."""
+    places = dict.fromkeys([config.folder.resolve(), INSTALLED])
+    found = dict.fromkeys(
+        str(path.relative_to(place)) for place in places for path in place.glob(f"components/{kind}/*/config.yaml")
+    )
+    return f"there are no {kind}: name a config that has one beside yours, like {' or '.join(sorted(found))}"
 
 
 def _unfit_pools(config: Config, descriptions: Descriptions) -> list[Problem]:

@@ -50,18 +50,18 @@ def apply_overrides(config: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def _check_place(config: DictConfig, key: str, text: str, *, adds: bool) -> None:
-    there, siblings = _look(config, key)
+    there, missing, siblings = _look(config, key)
     if adds and there:
         raise ConfigError(f"override {text!r}: {key} is there already; change it with {text[1:]} or +{text}")
     if not adds and not there:
-        hint = nearest(key.rpartition(".")[2], siblings)
+        hint = nearest(missing, siblings)
         raise ConfigError(f"override {text!r}: {key} is not in the config; {hint} (to add it all the same: ++{text})")
 
 
 def _delete(config: DictConfig, key: str, text: str, expected: object) -> None:
-    there, siblings = _look(config, key)
+    there, missing, siblings = _look(config, key)
     if not there:
-        raise ConfigError(f"override {text!r}: {key} is not in the config; {nearest(key.rpartition('.')[2], siblings)}")
+        raise ConfigError(f"override {text!r}: {key} is not in the config; {nearest(missing, siblings)}")
     if expected is not None and (found := OmegaConf.select(config, key)) != expected:
         raise ConfigError(f"override {text!r}: {key} is {found!r}, not {expected!r}")
     above, _, last = key.rpartition(".")
@@ -69,8 +69,8 @@ def _delete(config: DictConfig, key: str, text: str, expected: object) -> None:
     del node[last]
 
 
-def _look(config: DictConfig, key: str) -> tuple[bool, list[str]]:
-    """Whether `key` is in the config (a missing value counts), and the names beside the first part that is not."""
+def _look(config: DictConfig, key: str) -> tuple[bool, str, list[str]]:
+    """Whether `key` is in the config (a missing value counts), its first part that is not, and the names beside it."""
     node: object = config
     for part in key.split("."):
         if OmegaConf.is_list(node) and part.isdigit() and int(part) < len(node):  # type: ignore[arg-type]
@@ -78,8 +78,8 @@ def _look(config: DictConfig, key: str) -> tuple[bool, list[str]]:
         elif isinstance(node, DictConfig):
             names = [str(name) for name in node]
             if part not in names:
-                return False, names
+                return False, part, names
             node = node._get_node(part)  # noqa: SLF001
         else:
-            return False, []
-    return True, []
+            return False, part, []
+    return True, "", []

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from components.agents.base import Agent
 from components.config import references
 from components.errors import ComponentError
+from components.faults import told
 from components.loading import add_roots, digest, load
 from components.models.base import Model
 from components.resources.base import Resources
@@ -83,12 +84,14 @@ def _problems(config_class: type[BaseModel], error: ValidationError) -> list[Con
     problems = []
     for fault in error.errors(include_url=False, include_input=False):
         path = ".".join(str(part) for part in fault["loc"])
-        message = fault["msg"]
+        message = told(fault)
         if fault["type"] == "extra_forbidden":
             known = _fields_at(config_class, fault["loc"][:-1])
             nearest = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"it takes: {', '.join(known)}"
             message = f"unknown key; {hint}"
+        elif fault["type"] == "model_type":
+            message += f": {', '.join(_fields_at(config_class, fault['loc']))}"
         problems.append(ConfigProblem(path=path, message=message))
     return problems
 

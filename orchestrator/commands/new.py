@@ -57,7 +57,9 @@ def resources(name: Name) -> None:
 
 
 def _make(template: Literal["agent", "model", "resources"], kind: str, name: str) -> None:
-    if not name.isidentifier() or name != name.lower() or keyword.iskeyword(name):
+    if keyword.iskeyword(name):
+        raise UsageError(f"{name!r} cannot be a component's name, since it is a keyword of Python: choose another name")
+    if not name.isidentifier() or name != name.lower():
         raise UsageError(f"{name!r} cannot be a component's name: use lower case letters, digits and underscores")
     root = Path.cwd()
     files = dict(_files(root, template, kind, name))

@@ -56,12 +56,15 @@ def jetgym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (["run", "main.yaml"], "no agent of this config has datasets: name a file of tasks with --input"),
         (["run", "main.yaml", "--input", "nope.jsonl"], "there is no file 'nope.jsonl' of tasks"),
         (["run", "main.yaml", "--input", "tasks.jsonl", "--agent", "solvr"], "there is no agent 'solvr'; did you mean"),
-        (["run", "main.yaml", "--limit", "0"], "command line: limit: Input should be greater than or equal to 1"),
-        (["run", "main.yaml", "++retry.on=[cancelled]"], "retry.on.0: Input should be 'bad_request', "),
+        (["run", "main.yaml", "--limit", "0"], "command line: limit: must be at least 1"),
+        (["run", "main.yaml", "++retry.on=[cancelled]"], "retry.on.0: must be 'bad_request', "),
         (["run", "main.yaml", "++limits=3"], "command line: limits: unknown key; did you mean 'limit'?"),
         (["run", "main.yaml", "++policy.models.openai_model.api_key=${nokey}"], "${nokey} cannot be resolved"),
         (["run", "main.yaml", "++policy.models.openai_model.model=???"], "openai_model.model: needs a value"),
-        (["run", "main.yaml", "~policy.models.openai_model.base_url"], "openai_model.base_url: Field required"),
+        (
+            ["run", "main.yaml", "~policy.models.openai_model.base_url"],
+            "openai_model.base_url: is missing, and is needed",
+        ),
         (["run", "--input", "tasks.jsonl"], "name a config, or the --url of a running deployment"),
         (["run", "main.yaml", "--input", "tasks.jsonl", "--resume"], "name its directory with --output"),
         (["run", "main.yaml", "--input", "tasks.jsonl", "--output", "x", "--resume"], "x holds no run to resume"),
@@ -85,6 +88,7 @@ def jetgym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (["audit", "."], ". has no log/: name the server that has its log with --url"),
         (["new", "agent", "Two Words"], "cannot be a component's name"),
         (["new", "resources", "mcqa"], "exists already"),
+        (["new", "resources", "class"], "it is a keyword of Python: choose another name"),
     ],
 )
 def test_what_a_user_can_mend_is_one_clear_line(jetgym: Run, arguments: list[str], said: str) -> None:

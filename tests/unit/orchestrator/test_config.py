@@ -102,6 +102,15 @@ class TestComposition:
         (tmp_path / "main.yaml").write_text("limit: 1\nlimit: 2\n")
         assert "duplicate key limit" in fails(tmp_path)
 
+    @pytest.mark.parametrize("text", ["hosted_key sk-abcdef", "hosted_key:sk-abcdef", "a:b\nc:d"])
+    @pytest.mark.parametrize("name", ["main.yaml", "env.yaml"])
+    def test_a_file_without_a_key_is_refused_and_not_shown(self, tmp_path: Path, name: str, text: str) -> None:
+        write(tmp_path, "main.yaml", POLICY)
+        (tmp_path / name).write_text(text + "\n")
+        said = fails(tmp_path)
+        assert f"{name} must hold keys and values (`name: value`), it holds text: is a colon" in said
+        assert "sk-abcdef" not in said
+
     def test_a_list_at_the_top_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "main.yaml").write_text("- a\n")
         assert "main.yaml must hold keys and values" in fails(tmp_path)
@@ -134,6 +143,9 @@ class TestOverrides:
         said = fails(tmp_path, "policy.models.chat_model.modle=n")
         assert "did you mean 'model'?" in said
         assert "++policy.models.chat_model.modle=n" in said
+
+    def test_a_plain_override_of_no_instance_names_the_nearest_instance(self, tmp_path: Path) -> None:
+        assert "did you mean 'policy'?" in fails(tmp_path, "polcy.models.chat_model.model=n")
 
     def test_a_plus_adds_only_what_is_not_there(self, tmp_path: Path) -> None:
         assert content(load(tmp_path, "+policy.models.chat_model.seed=1"))["seed"] == 1
@@ -191,7 +203,11 @@ class TestShape:
 
     def test_a_wrong_type_of_a_setting_is_told_with_its_file(self, tmp_path: Path) -> None:
         write(tmp_path, "main.yaml", {"limit": "many"})
-        assert fails(tmp_path).startswith("main.yaml: limit: Input should be a valid integer")
+        assert fails(tmp_path).startswith("main.yaml: limit: must be a whole number")
+
+    def test_a_section_that_is_none_is_told_with_the_keys_that_it_takes(self, tmp_path: Path) -> None:
+        write(tmp_path, "main.yaml", {"server": "nats://h:4222"})
+        assert fails(tmp_path) == "main.yaml: server: must hold keys and values: url, binary, port"
 
     def test_an_override_is_told_as_such(self, tmp_path: Path) -> None:
         write(tmp_path, "main.yaml", {})

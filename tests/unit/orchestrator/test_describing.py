@@ -71,6 +71,23 @@ async def test_a_reference_to_nothing_is_refused_with_the_nearest_of_the_right_k
     ]
 
 
+async def test_a_reference_in_a_config_without_that_kind_says_what_to_add(tmp_path: Path) -> None:
+    (said,) = await problems(tmp_path, "~policy")
+    assert "there is no instance 'policy'; there are no models: name a config that has one beside yours, like " in said
+    assert "components/models/local_llm/config.yaml" in said
+
+
+async def test_a_misspelt_instance_in_an_override_is_told_as_one(tmp_path: Path) -> None:
+    assert await problems(tmp_path, "++slover.agents.simple_agent.max_turns=3") == [
+        "command line: slover.agents.simple_agent: no config has 'slover'; did you mean 'solver'?"
+    ]
+
+
+async def test_a_dataset_that_is_only_a_name_is_told_with_the_keys_that_it_needs(tmp_path: Path) -> None:
+    (said,) = await problems(tmp_path, "++solver.agents.simple_agent.datasets=[tasks.jsonl]")
+    assert said.endswith("simple_agent.datasets.0: must hold keys and values: name, path, repeats")
+
+
 async def test_a_reference_to_the_wrong_kind_is_refused(tmp_path: Path) -> None:
     (said,) = await problems(tmp_path, "solver.agents.simple_agent.model=counter")
     assert said.endswith("'counter' is of kind resources, models is wanted; there are: policy")
