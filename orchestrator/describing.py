@@ -169,7 +169,7 @@ def _to_add(config: Config, kind: Kind) -> str:
     found = dict.fromkeys(
         str(path.relative_to(place)) for place in places for path in place.glob(f"components/{kind}/*/config.yaml")
     )
-    return f"there are no {kind}: name a config that has one beside yours, like {' or '.join(sorted(found))}"
+    return f"there are no {kind}: name a config that has one beside yours, like {', '.join(sorted(found))}"
 
 
 def _unfit_pools(config: Config, descriptions: Descriptions) -> list[Problem]:

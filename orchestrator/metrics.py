@@ -73,11 +73,11 @@ class Metrics:
             "retries": self._retries,
             "failures": dict(self._failures.most_common()),
             "reward": {
-                "mean": statistics.fmean(means) if means else None,
-                "standard_error": statistics.stdev(means) / sqrt(len(means)) if len(means) > 1 else None,
+                "mean": _rounded(statistics.fmean(means)) if means else None,
+                "standard_error": _rounded(statistics.stdev(means) / sqrt(len(means))) if len(means) > 1 else None,
             },
-            "pass@k": {str(k): _mean(best_of(rewards, k) for rewards in tasks) for k in _ks(repeats)},
-            "mean@k": {str(repeats): _mean(statistics.fmean(rewards) for rewards in tasks)} if repeats else {},
+            "pass@k": {str(k): _rounded(_mean(best_of(rewards, k) for rewards in tasks)) for k in _ks(repeats)},
+            "mean@k": {str(repeats): _rounded(_mean(means))} if repeats else {},
             **{name: _distribution(values) for name, values in self._numbers.items()},
         }
 
@@ -93,6 +93,11 @@ def _ks(repeats: int) -> list[int]:
     return sorted({*powers, repeats}) if repeats else []
 
 
+def _rounded(value: float) -> float:
+    """Without the last bits of sums, which mean nothing."""
+    return round(value, 6)
+
+
 def _mean(values: Iterable[float]) -> float:
     return statistics.fmean(values)
 
@@ -100,9 +105,9 @@ def _mean(values: Iterable[float]) -> float:
 def _distribution(values: list[float]) -> dict[str, float]:
     ranked = sorted(values)
     return {
-        "sum": round(sum(values), 6),
-        "mean": round(statistics.fmean(values), 6),
-        "p50": statistics.median(ranked),
-        "p95": ranked[int(len(ranked) * 0.95)],
-        "max": ranked[-1],
+        "sum": _rounded(sum(values)),
+        "mean": _rounded(statistics.fmean(values)),
+        "p50": _rounded(statistics.median(ranked)),
+        "p95": _rounded(ranked[int(len(ranked) * 0.95)]),
+        "max": _rounded(ranked[-1]),
     }

@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,8 @@ class RunReport:
         self._examples: dict[str, str] = {}
         self._earlier = 0
         self._wall_s = 0.0
+        self._before: dict[str, Any] = {}
+        """When and how long the run went, from the command before this one, where nothing has ended since."""
 
     @property
     def completed(self) -> int:
@@ -105,6 +108,7 @@ class RunReport:
                 "ended_earlier": self._earlier,
                 "rollouts_per_s": round(ended / self._wall_s, 3) if self._wall_s else None,
                 "skipped_lines": self._skipped_lines,
+                **self._before,
                 **self._all.summary(),
             },
             "agents": {name: metrics.summary() for name, metrics in self._by_agent.items()},
@@ -112,8 +116,13 @@ class RunReport:
         }
 
     def write(self, folder: Path) -> None:
-        """Writes `metrics.json`."""
+        """Writes `metrics.json`; if nothing has ended since the run was resumed, its times stay as they were."""
         folder.mkdir(parents=True, exist_ok=True)
+        if not self._wall_s:
+            with suppress(OSError, ValueError, KeyError):  # there is none, or half of one
+                before = json.loads((folder / METRICS).read_bytes())["run"]
+                if before["run_id"] == self.run_id:
+                    self._before = {name: before[name] for name in _TIMES}
         (folder / METRICS).write_text(json.dumps(self.document(), indent=2) + "\n")
 
     def show(self, console: Console, folder: Path, log: Sequence[str] = ()) -> None:
@@ -124,11 +133,10 @@ class RunReport:
         console.print(grid(("environment\nagent", *_NUMBERS), list(self._rows()), console.width), soft_wrap=True)
         console.print()
         earlier = f" ({self._earlier} of them before this command)" if self._earlier else ""
-        rate = f", {run['rollouts_per_s']:.1f} rollouts/s" if run["rollouts_per_s"] else ""
+        rate = f", {run['rollouts_per_s']:.1f} rollouts/s" if self._wall_s and run["rollouts_per_s"] else ""
+        time_taken = f" in {run['wall_s']:.1f} s" if self._wall_s else ""
         off = f", {run['cancelled']} cancelled" if run["cancelled"] else ""
-        console.print(
-            f"{run['completed']} completed, {run['failed']} failed{off}{earlier} in {run['wall_s']:.1f} s{rate}"
-        )
+        console.print(f"{run['completed']} completed, {run['failed']} failed{off}{earlier}{time_taken}{rate}")
         if run["retries"]:
             console.print(f"{counted(run['retries'], 'further attempt')} of rollouts that had failed")
         if self._skipped_lines:
@@ -170,6 +178,7 @@ class RunReport:
 
 
 _NUMBERS = ("done", "failed", "reward", "pass@k", "turns", "tools", "tokens", "secs")
+_TIMES = ("started", "wall_s", "ended_earlier", "rollouts_per_s")
 _MEANS = ("turns", "tool_calls", "output_tokens", "duration_s")
 
 

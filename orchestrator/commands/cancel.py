@@ -47,6 +47,8 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
     """None: all of the run."""
     ended: tuple[str, ...] = ()
     """Of these, the ones that had ended: they keep their end."""
+    open: int = 0
+    """Those that had not ended, asked for or not; of all that is known of the run, if `rollouts` is None."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -115,8 +117,9 @@ async def _cancel(
     if run not in await runs_of(bus):
         raise await unknown_run(bus, run)
     if rollout is None and task is None:
-        await cancel_run(bus, run, reason)
-        return Cancelled(run_id=run, rollouts=None)
+        still_open = await _count_open(bus, run, inputs)
+        await cancel_run(bus, run, reason)  # also if all have ended: another attempt may be on its way
+        return Cancelled(run_id=run, rollouts=None, open=still_open)
     asked = {line.rollout_id: line.task_index for line in inputs} | await _asked(bus, run)
     meant = sorted(each for each, index in asked.items() if each == rollout or index == task)
     if not meant:
@@ -125,7 +128,20 @@ async def _cancel(
     ended = [each for each in meant if await bus.last(bus.subjects.ended(run, each)) is not None]
     for each in meant:
         await cancel(bus, run, each, reason)  # also if it has ended: another attempt may be on its way
-    return Cancelled(run_id=run, rollouts=tuple(meant), ended=tuple(ended))
+    return Cancelled(run_id=run, rollouts=tuple(meant), ended=tuple(ended), open=len(meant) - len(ended))
+
+
+async def _count_open(bus: Bus, run: str, inputs: Sequence[_Input]) -> int:
+    known, ended = {line.rollout_id for line in inputs}, set()
+    for partition in range(bus.config.partitions):
+        requests = f"{bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
+        async for recorded in bus.scan(requests, bus.subjects.ended_of(partition, run), partition=partition):
+            event = recorded.event
+            if event.type != "rollout.requested":
+                ended.add(event.rolloutid)
+            elif event.replyto == bus.subjects.ended(run, event.rolloutid):
+                known.add(event.rolloutid)
+    return len(known - ended)
 
 
 async def _asked(bus: Bus, run: str) -> dict[str, int]:
@@ -142,11 +158,11 @@ async def _asked(bus: Bus, run: str) -> dict[str, int]:
 
 def _show(found: Cancelled) -> None:
     if found.rollouts is None:
-        told = f"run {found.run_id}: whatever has not ended ends as cancelled"
+        told = f"run {found.run_id}: {counted(found.open, 'rollout')} had not ended, and will end as cancelled"
+        if not found.open:
+            told = f"run {found.run_id}: all of its rollouts have ended, nothing is left to cancel"
     else:
-        told = (
-            f"{counted(len(found.rollouts) - len(found.ended), 'rollout')} of run {found.run_id} will end as cancelled"
-        )
+        told = f"{counted(found.open, 'rollout')} of run {found.run_id} will end as cancelled"
         if found.ended:
             told += f"; {len(found.ended)} had ended"
     console.print(told, markup=False, soft_wrap=True)

@@ -4,11 +4,12 @@ from typing import Annotated
 
 import typer
 from rich.syntax import Syntax
-from rich.table import Table
+from rich.text import Text
 from rich.tree import Tree
 
 from orchestrator.commands.common import Configs, Steps, console, resolve, run_async
 from orchestrator.describing import Descriptions, check, pool_size, pool_slots
+from orchestrator.grid import grid
 
 
 def add_to(app: typer.Typer) -> None:
@@ -36,21 +37,24 @@ def validate(
         return
     with Steps() as report:
         checked = run_async(check(config, report))
-    console.print(_instances(checked.descriptions))
+    console.print(_instances(checked.descriptions), soft_wrap=True)
+    console.print()
     for name, description in checked.descriptions.items():
         if description.kind == "agents":
             console.print(_tree(name, checked.descriptions))
     console.print(Syntax(config.to_yaml(checked.descriptions), "yaml", background_color="default", word_wrap=True))
 
 
-def _instances(descriptions: Descriptions) -> Table:
-    table = Table(title="instances", title_justify="left")
-    for heading in ("name", "kind", "implementation", "workers", "slots"):
-        table.add_column(heading, overflow="fold")
-    for name, description in descriptions.items():
-        size, slots = str(pool_size(description)), str(pool_slots(description))
-        table.add_row(name, description.kind, description.implementation, size, slots)
-    return table
+def _instances(descriptions: Descriptions) -> Text:
+    rows = [
+        (
+            Text.assemble(name, (f"\n{found.kind}/{found.implementation}", "dim")),
+            str(pool_size(found)),
+            str(pool_slots(found)),
+        )
+        for name, found in descriptions.items()
+    ]
+    return grid(("instance\nimplementation", "workers", "slots"), rows, console.width)
 
 
 def _tree(name: str, descriptions: Descriptions) -> Tree:

@@ -265,7 +265,7 @@ def test_a_cancelled_run_ends_by_itself_and_counts_what_was_cancelled_apart(proj
     one = json.loads(jetgym(project, "cancel", "out", "--task", "5", "--json"))
     assert (one["rollouts"], one["ended"]) == ([last], [])
     assert "has no rollout 'nope'" in jetgym(project, "cancel", "out", "--rollout", "nope", code=2)
-    assert "whatever has not ended ends as cancelled" in jetgym(project, "cancel", "out", "--reason", "bad idea")
+    assert "had not ended, and will end as cancelled" in jetgym(project, "cancel", "out", "--reason", "bad idea")
     out, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1, out + err
     failed = lines(project / "out" / "failures.jsonl")
@@ -281,3 +281,4 @@ def test_a_cancelled_run_ends_by_itself_and_counts_what_was_cancelled_apart(proj
     before = (project / "out" / "failures.jsonl").read_bytes()
     jetgym(project, "rebuild", "out")
     assert (project / "out" / "failures.jsonl").read_bytes() == before
+    assert "all of its rollouts have ended, nothing is left to cancel" in jetgym(project, "cancel", "out")

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from bus import BusError, Unreachable
 from bus.room import FullStream
+from bus.run_folder import METRICS
 from orchestrator import progress
 from orchestrator.progress import CollectProgress
 from orchestrator.report import RunReport
@@ -56,6 +58,31 @@ def test_what_ended_before_a_run_was_resumed_is_counted_and_tells_nothing_of_the
     assert run["ended_earlier"] == 3
     assert run["rollouts_per_s"] == 0.25
     assert "4 completed, 0 failed (3 of them before this command) in 4.0 s, 0.2 rollouts/s" in shown(report, tmp_path)
+
+
+def test_a_finished_run_that_is_resumed_keeps_its_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 0.0, 4.0])
+    monkeypatch.setattr("orchestrator.report.time.monotonic", lambda: next(clock, 9.0))
+    first = RunReport("r1", {})
+    first.start()
+    first.add(ended(0))
+    first.write(tmp_path)
+    written = json.loads((tmp_path / METRICS).read_text())
+    assert written["run"]["wall_s"] == 4.0
+    again = RunReport("r1", {})
+    again.start()
+    again.add(ended(0, time=BEFORE))
+    again.write(tmp_path)
+    assert json.loads((tmp_path / METRICS).read_text()) == written
+    assert "1 completed, 0 failed (1 of them before this command)\n" in shown(again, tmp_path)
+
+
+def test_figures_in_the_metrics_are_without_the_last_bits_of_sums() -> None:
+    report = RunReport("r1", {})
+    for index in range(3):
+        report.add(ended(index, reward=0.1))
+    run = report.document()["run"]
+    assert run["reward"]["mean"] == run["pass@k"]["1"] == run["mean@k"]["1"] == 0.1
 
 
 def test_one_failure_of_each_kind_is_shown_with_its_message(tmp_path: Path) -> None:
