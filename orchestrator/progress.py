@@ -38,9 +38,17 @@ _MEGABYTE = 1024 * 1024
 class CollectProgress:
     """The progress of one run."""
 
-    def __init__(self, total: int, console: Console, full_stream: Callable[[], Awaitable[FullStream | None]]) -> None:
+    def __init__(
+        self,
+        total: int,
+        console: Console,
+        full_stream: Callable[[], Awaitable[FullStream | None]],
+        *,
+        concurrency: int,
+    ) -> None:
         """`full_stream` says what part of the log has no room; see `bus.room`."""
         self._console, self._total, self._full_stream = console, total, full_stream
+        self._concurrency = concurrency
         self._done = self._earlier = self._failed = self._cancelled = 0
         self._reward = 0.0
         self._began, self._started = datetime.now(UTC), time.monotonic()
@@ -123,12 +131,16 @@ class CollectProgress:
             told = " · ".join(text for text in fields.values() if text)
             self._console.print(f"{self._done}/{self._total} rollouts · {told}", highlight=False)
 
+    def _in_flight(self) -> str:
+        """Shown until the first has ended, so that it is seen that they are under way."""
+        return "" if self._done else f"{min(self._concurrency, self._total):,} in flight"
+
     def _fields(self) -> dict[str, str]:
         scored = self._done - self._failed - self._cancelled
         without = ((self._failed, "failed"), (self._cancelled, "cancelled"))
         seconds = max(time.monotonic() - self._started, 1e-9)
         return {
             "rate": f"{(self._done - self._earlier) / seconds:.1f}/s",
-            "reward": f"mean reward {self._reward / scored:.3f}" if scored else "",
+            "reward": f"mean reward {self._reward / scored:.3f}" if scored else self._in_flight(),
             "failed": ", ".join(f"{count} {what}" for count, what in without if count),
         }

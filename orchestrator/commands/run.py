@@ -163,7 +163,9 @@ async def _collect(
     folder: Path,
     results: RunReport,
 ) -> None:
-    async with CollectProgress(len(tasks), console, LogRoom(deployment.bus).full) as progress:
+    concurrency = config.settings.concurrency
+    room = LogRoom(deployment.bus)
+    async with CollectProgress(len(tasks), console, room.full, concurrency=concurrency) as progress:
 
         def hear(ended: Outcome) -> None:
             results.add(ended)
@@ -176,7 +178,7 @@ async def _collect(
                 tasks,
                 run_id=run_id,
                 output=folder,
-                concurrency=config.settings.concurrency,
+                concurrency=concurrency,
                 retry=config.settings.retry,
                 on_outcome=hear,
             )
