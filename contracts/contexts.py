@@ -18,8 +18,6 @@ from contracts.errors import MissingContext
 
 SHORT: Final = 4096
 """Bytes of a request or a response up to which it is sent whole."""
-WORTH: Final = SHORT // 2
-"""Bytes of a request up to which its context is not remembered: a next one that is much longer is sent whole."""
 REMEMBERED: Final = 4
 """Contexts of one execution that its next request may go on from: branches beside each other have their own."""
 
@@ -148,9 +146,6 @@ class Asked(NamedTuple):
     """None where nothing of it can be cited."""
 
 
-_NOTHING: Final = Asked({}, None)
-
-
 class Speaker:
     """What one execution has said to models, by digests. What it cites is a function of the calls and replies alone."""
 
@@ -161,13 +156,11 @@ class Speaker:
 
     def ask(self, request: bytes) -> tuple[bytes, Asked]:
         """The data of the `model.requested` event for a Responses request, without what a context says already."""
-        if len(request) <= WORTH:
-            return _entry(request), _NOTHING
         fields = _FIELDS.decode(request)
         try:
             items = _ITEMS.decode(fields.pop("input"))
         except (KeyError, msgspec.ValidationError):
-            return _entry(request), _NOTHING
+            return _entry(request), Asked({}, None)
         settings = {intern(name): _digest(value) for name, value in fields.items()}
         digests = [_digest(item) for item in items]
         if len(request) > SHORT and (best := self._longest_start(digests)) is not None:

@@ -15,7 +15,7 @@ from components.models.errors import ModelError
 from components.workers.callee import Callee, CallRefused
 from components.workers.contexts import Contexts
 from components.workers.spec import WorkerSpec
-from contracts.contexts import WORTH, Context, asked, read_request
+from contracts.contexts import SHORT, Context, asked, read_request
 from contracts.events import CallError, Event
 from contracts.responses import ResponseCreateParams
 
@@ -86,7 +86,7 @@ class ModelWorker:
         """The Responses request, and what to remember of it: nothing where the next one will hardly cite it."""
         asks = read_request(data)
         if asks.cited is None:
-            return (asked(asks, None) if len(data) > WORTH else None), bytes(asks.request)
+            return (asked(asks, None) if len(data) > SHORT // 2 else None), bytes(asks.request)
         context = asked(asks, await self._contexts.of(request.rolloutid, asks.cited))
         if context is None:
             raise msgspec.ValidationError("it cites a call, and its input is no list of items")
