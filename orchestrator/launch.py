@@ -122,9 +122,7 @@ class Deployment:
             try:
                 resolved = await resolved_deployment(bus)
             except Unreachable:
-                if descriptions is not None:
-                    raise
-                resolved = None  # the server has answered, so it is the log that is not there
+                resolved = None  # the server has answered, so it is the log that is not there: workers may be to come
             if resolved is not None:
                 if descriptions is not None and (other := list(_departures(resolved, config, descriptions))):
                     raise UsageError(
