@@ -115,6 +115,7 @@ class User:
         dying._fails_at = dying.published + 0.5
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [7])
 async def test_after_10_000_random_steps_every_rollout_has_one_end_and_nothing_is_held(
     server: str, config: LogConfig, tmp_path: Path, seed: int
