@@ -16,6 +16,7 @@ import structlog
 
 from bus import Bus, BusError, Conflict, DeadLetter, Delivery, PayloadTooLarge, Pool, Unreachable
 from bus.errors import BusClosed
+from components.workers.answers import answer_to
 from components.workers.cancellations import Cancellations, cancelled
 from components.workers.ending import error_data
 from components.workers.spec import WorkerSpec
@@ -222,16 +223,8 @@ class Callee:
                 del self._answering[rollout]
 
     async def _publish(self, request: Event, outcome: str, data: bytes, elapsed: float = 0.0) -> None:
-        reply = self._bus.event(
-            type=f"{request.type.partition('.')[0]}.{outcome}",
-            subject=request.replyto,
-            data=data,
-            rolloutid=request.rolloutid,
-            callkey=request.callkey,
-            causationid=request.id,
-            traceparent=request.traceparent,
-            elapsed=round(elapsed, 6),
-        )
+        what = f"{request.type.partition('.')[0]}.{outcome}"
+        reply = answer_to(self._bus, request, what, data, elapsed=elapsed)
         try:
             await self._bus.publish(reply)
         except PayloadTooLarge as error:

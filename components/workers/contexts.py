@@ -11,14 +11,13 @@ from typing import Final
 from msgspec import Raw
 
 from bus import Bus, Unreachable
+from components.workers.adoption import LAG_S
 from contracts.contexts import Citation, Context, ModelCalls, whole_response
 from contracts.errors import MissingContext
 from contracts.rollouts import RolloutResult, VerifyRequest
 
 REMEMBERED: Final = 64 * 1024 * 1024
 """Bytes of items that a worker keeps."""
-LAG_S: Final = 10.0
-"""Seconds that a replica of the log may lag behind its leader."""
 _LOOK_AGAIN_S: Final = 0.1
 
 

@@ -153,34 +153,21 @@ class Storm:
         wrong = [line["rollout_id"] for line in lines if (line["reward"], line["turns"]) != (1.0, TURNS)]
         if wrong:
             raise Broken(f"these rollouts ended otherwise than without faults: {wrong}")
-        audit = self._ask("orchestrator", "audit", str(out), "--json")
+        audited = _done("orchestrator", "audit", str(out), "--json")
+        if not audited.stdout:
+            raise Broken(f"jetgym audit: {audited.stderr}")
+        audit = json.loads(audited.stdout)
         counts = {"requested": ROLLOUTS, "completed": ROLLOUTS, "failed": 0, "cancelled": 0, "in_flight": 0}
         if not audit["balanced"] or {name: audit[name] for name in counts} != counts:
             raise Broken(f"the audit does not balance: {audit}")
-        verified = subprocess.run(
-            [sys.executable, "-P", "-m", "replay", "verify", "--run", str(out)],
-            cwd=PROJECT,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        verified = _done("replay", "verify", "--run", str(out))
         if verified.returncode != 0:
             raise Broken(f"replay verify: {verified.stdout}{verified.stderr}")
 
-    def _ask(self, *arguments: str) -> dict[str, object]:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", *arguments],
-            cwd=PROJECT,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        if not done.stdout:
-            raise Broken(f"{' '.join(arguments)}: {done.stderr}")
-        found: dict[str, object] = json.loads(done.stdout)
-        return found
+
+def _done(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", *arguments]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False)
 
 
 def _is_worker(pid: int) -> bool:
