@@ -128,8 +128,9 @@ class Bus:
         causationid: str = "",
         traceparent: str = "",
         elapsed: float = 0.0,
+        capture: msgspec.Raw = _NOTHING,
     ) -> Event:
-        """A new event by this writer, now. `data` is JSON."""
+        """A new event by this writer, now. `data` and `capture` are JSON."""
         self._events += 1
         return Event(
             id=f"{self._writer}-{self._events}",
@@ -144,6 +145,7 @@ class Bus:
             traceparent=traceparent,
             elapsed=elapsed,
             data=data if isinstance(data, msgspec.Raw) else msgspec.Raw(data),
+            capture=capture,
         )
 
     async def publish(self, event: Event) -> int:
@@ -178,7 +180,7 @@ class Bus:
         return self._publisher.post_at_once(subject, self.subjects.stream_of(event.subject), self._raw(event), _judge)
 
     def _is_blob(self, event: Event) -> bool:
-        return memoryview(event.data).nbytes > self.config.inline_limit
+        return memoryview(event.data).nbytes + memoryview(event.capture).nbytes > self.config.inline_limit
 
     def _raw(self, event: Event) -> bytes:
         raw = encode(event)
@@ -190,12 +192,23 @@ class Bus:
         """The event's data, from its blob if it has one; raises `BlobLost`."""
         return await self._blobs.fetch(event.dataref) if event.dataref else bytes(event.data)
 
+    async def fetch_capture(self, event: Event) -> bytes:
+        """The event's capture, from its blob if it has one; `null` where there is none. Raises `BlobLost`."""
+        return await self._blobs.fetch(event.captureref) if event.captureref else bytes(event.capture)
+
+    async def fetch_blob(self, reference: str) -> bytes:
+        """What is stored under a `dataref` or `captureref`; raises `BlobLost`."""
+        return await self._blobs.fetch(reference)
+
     async def _check_in(self, event: Event) -> Event:
-        data = bytes(event.data)
-        if len(data) > self.config.blob_limit:
-            item = f"data of {event.type} {event.subject}"
-            raise PayloadTooLarge(item, len(data), self.config.blob_limit)
-        return msgspec.structs.replace(event, data=_NOTHING, dataref=await self._blobs.store(data))
+        """The event with references in place of what is large: of its data, its capture, or both."""
+        for name, reference in (("data", "dataref"), ("capture", "captureref")):
+            large = bytes(getattr(event, name))
+            if len(large) > self.config.blob_limit:
+                raise PayloadTooLarge(f"{name} of {event.type} {event.subject}", len(large), self.config.blob_limit)
+            if len(large) > self.config.inline_limit // 2:  # so that both fit
+                event = msgspec.structs.replace(event, **{name: _NOTHING, reference: await self._blobs.store(large)})
+        return event
 
     # Pools, replies, feeds
 

@@ -27,6 +27,7 @@ class _Head(msgspec.Struct):
     replyto: str = ""
     causationid: str = ""
     dataref: str = ""
+    captureref: str = ""
 
 
 class Entry(NamedTuple):
@@ -43,7 +44,8 @@ class Entry(NamedTuple):
     """Empty for what belongs to no run, and for events of a rollout whose request is not in the log."""
     again: bool
     """A request that is a new attempt."""
-    dataref: str
+    refs: tuple[str, ...]
+    """The blobs that it refers to."""
     raw: bytes
 
 
@@ -74,7 +76,7 @@ async def entries(bus: Bus, partition: int) -> AsyncGenerator[Entry, None]:
                 time=head.time,
                 run=heading.run or runs.get(heading.rollout, ""),
                 again=root and bool(head.causationid),
-                dataref=head.dataref,
+                refs=tuple(filter(None, (head.dataref, head.captureref))),
                 raw=stored.data,
             )
 

@@ -53,6 +53,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     data: msgspec.Raw = msgspec.Raw(b"null")
     dataref: str = ""
     """Claim check: `sha256:<hex>` of a blob that holds `data`, which is then absent."""
+    capture: msgspec.Raw = msgspec.Raw(b"null")
+    """On `model.replied`: the call's tokens and policy versions (`contracts.tokens`). No agent gets to read it."""
+    captureref: str = ""
+    """Claim check of `capture`."""
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,6 @@ import msgspec
 
 from bus import Bus
 from bus.catalog import UNREADABLE, Entry, entries
-from contracts.codec import decode
 from contracts.ids import ROOT_CALL
 from orchestrator.errors import UsageError
 
@@ -94,10 +93,11 @@ class _Writer:
         if entry.type == UNREADABLE:
             self.unreadable += 1
             return
-        if entry.dataref and entry.dataref not in self.blobs:
-            self.blobs.add(entry.dataref)
-            data = await self._bus.fetch_data(decode(entry.raw))
-            self._line(msgspec.json.encode(BlobLine(blob=entry.dataref, data=msgspec.Raw(data))))
+        for reference in entry.refs:
+            if reference not in self.blobs:
+                self.blobs.add(reference)
+                data = await self._bus.fetch_blob(reference)
+                self._line(msgspec.json.encode(BlobLine(blob=reference, data=msgspec.Raw(data))))
         self._line(entry.raw)
         self.events += 1
         if entry.heading.form == "ended":

@@ -125,14 +125,12 @@ async def _sort(bus: Bus, partition: int, runs: Collection[str]) -> _Sorted:
         async for entry in every:
             started = entry.subject in begun
             if not (started or _goes(entry, runs)):
-                if entry.dataref:
-                    found.kept_blobs.add(entry.dataref)
+                found.kept_blobs.update(entry.refs)
                 cutting = cutting and not entry.heading.rollout and entry.heading.form == "other"
                 continue
             found.events += 1
             found.bytes += entry.size
-            if entry.dataref:
-                found.doomed_blobs.add(entry.dataref)
+            found.doomed_blobs.update(entry.refs)
             heading = entry.heading
             if heading.form == "request" and heading.key == ROOT_CALL and entry.run:
                 found.open.add(heading.rollout)

@@ -85,8 +85,7 @@ class _Sum:
     def add(self, entry: Entry) -> None:
         self.events += 1
         self.bytes += entry.size
-        if entry.dataref:
-            self.refs.add(entry.dataref)
+        self.refs.update(entry.refs)
 
 
 class _Run(_Sum):

@@ -16,7 +16,7 @@ from pydantic.json_schema import models_json_schema
 import contracts.chat
 import contracts.responses
 from bus import deadletter
-from contracts import contexts, deployments, events, rollouts
+from contracts import contexts, deployments, events, rollouts, tokens
 from contracts.ids import ROOT_CALL
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -110,7 +110,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         )
         _, document = models_json_schema([(model, "serialization") for model in models])
         found[_module(package.__name__)] = document
-    for module in (events, contexts, rollouts, deployments, deadletter):
+    for module in (events, contexts, rollouts, tokens, deployments, deadletter):
         structs = [
             member
             for member in vars(module).values()

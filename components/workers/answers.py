@@ -3,11 +3,19 @@
 Built by all workers, so that whatever answers is tied to what was asked in the same way.
 """
 
+from typing import Final
+
+from msgspec import Raw
+
 from bus import Bus
 from contracts.events import Event
 
+NO_CAPTURE: Final = Raw(b"null")
 
-def answer_to(bus: Bus, request: Event, what: str, data: bytes, *, elapsed: float = 0.0) -> Event:
+
+def answer_to(
+    bus: Bus, request: Event, what: str, data: bytes, *, elapsed: float = 0.0, capture: Raw = NO_CAPTURE
+) -> Event:
     """An event of type `what` for the request's `replyto`; `elapsed` is how many seconds it took to make."""
     return bus.event(
         type=what,
@@ -18,4 +26,5 @@ def answer_to(bus: Bus, request: Event, what: str, data: bytes, *, elapsed: floa
         causationid=request.id,
         traceparent=request.traceparent,
         elapsed=round(elapsed, 6),
+        capture=capture,
     )
