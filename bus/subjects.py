@@ -13,6 +13,7 @@ process (`contracts.ids`); here and in `check_subject` only what would make one 
     <ns>.<p>.dead.<kind>.<instance>.<rollout or _>.<id>           a dead letter
     <ns>.<p>.dead.<kind>.<instance>.<rollout or _>.<id>.settled   what an operator decided about it
     <ns>.0.policy.<model instance>.<version>
+    <ns>.0.feed.<run>.<feed>.<n>                                  what a trainer has taken of a run, numbered from 0
     <ns>.0.deployment.<what>.<id>
     <ns>.blob.<sha256>.<chunks>.<chunk>                           data that is too large for an event
 """
@@ -115,6 +116,10 @@ class Subjects:
         """A policy version of a model instance."""
         return _of(5, f"{self.namespace}.0.policy.{instance}.{version}")
 
+    def feed(self, run: str, feed: str, number: int) -> str:
+        """A record of a trainer's feed, numbered from 0."""
+        return _of(6, f"{self.namespace}.0.feed.{run}.{feed}.{number}")
+
     def deployment(self, what: Deployment, identifier: str) -> str:
         """A fact about the deployment itself."""
         return _of(5, f"{self.namespace}.0.deployment.{what}.{identifier}")
@@ -148,6 +153,14 @@ class Subjects:
     def cancels_of(self, partition: int) -> str:
         """All cancellations."""
         return f"{self.namespace}.{partition}.cancel.*.*"
+
+    def policies_of(self, instance: str) -> str:
+        """All policy versions of a model instance."""
+        return f"{self.namespace}.0.policy.{instance}.*"
+
+    def feed_of(self, run: str, feed: str) -> str:
+        """All records of a trainer's feed."""
+        return f"{self.namespace}.0.feed.{run}.{feed}.*"
 
     def adopted_of(self, partition: int) -> str:
         """All adoptions."""

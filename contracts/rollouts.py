@@ -27,6 +27,20 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     sessionless: tuple[str, ...] = ()
     """Resources instances that keep no session, so that seeding them is no call."""
     policy_version: int | None = None
+    """The trainer's policy version when it asked; None where no trainer did."""
+    group: str = ""
+    """ID of the group, where a trainer asked for one: its rollouts are compared with each other."""
+    group_size: int = 1
+    """So many rollouts the group has."""
+
+
+class PolicyUpdated(msgspec.Struct, frozen=True, kw_only=True):
+    """`policy.updated`: a model instance has new weights."""
+
+    instance: str
+    """Name of the model instance."""
+    version: int
+    """Higher than those before."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

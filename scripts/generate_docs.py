@@ -16,7 +16,7 @@ from pydantic.json_schema import models_json_schema
 import contracts.chat
 import contracts.responses
 from bus import deadletter
-from contracts import contexts, deployments, events, rollouts, tokens
+from contracts import contexts, deployments, events, feeds, rollouts, tokens
 from contracts.ids import ROOT_CALL
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -46,6 +46,10 @@ _PAYLOADS: dict[str, tuple[str, str, type[Any] | None, str]] = {
     "rollout.cancelled": ("ended", "the rollout was cancelled", rollouts.RolloutFailure, ""),
     "rollout.adopted": ("adopted", "another worker carries the rollout on", rollouts.Adopted, ""),
     "cancel.requested": ("cancel", "a rollout, or a run, is to end", rollouts.CancelRequest, ""),
+    "policy.updated": ("policy", "a model instance has new weights", rollouts.PolicyUpdated, ""),
+    "feed.opened": ("feed", "a trainer begins to take the rollouts of a run", feeds.FeedRecord, ""),
+    "feed.committed": ("feed", "a trainer has used these groups", feeds.FeedRecord, ""),
+    "feed.dropped": ("feed", "a trainer will not use these groups, and why", feeds.FeedRecord, ""),
     "deployment.resolved": ("deployment", "what a deployment consists of", deployments.ResolvedDeployment, ""),
     "deployment.run": ("deployment", "a run started", deployments.RunStarted, ""),
     "deployment.worker": ("deployment", "a worker started", deployments.WorkerStarted, ""),
@@ -65,6 +69,11 @@ _CHANNELS = {
     "cancel": (
         "{namespace}.{partition}.cancel.{run}.{rollout}",
         "Cancellations, which all workers follow. That of a run is in each partition.",
+    ),
+    "policy": ("{namespace}.0.policy.{instance}.{version}", "New weights of a model instance."),
+    "feed": (
+        "{namespace}.0.feed.{run}.{feed}.{number}",
+        "What a trainer has taken of a run, in order; the first writer of a number has it.",
     ),
     "deployment": ("{namespace}.0.deployment.{what}.{id}", "What runs where."),
     "dead": (
@@ -88,6 +97,9 @@ _PARAMETERS = {
     "key": "call key: the path of the branch in the agent's code, and a counter",
     "worker": "ID of the agent worker that made the call",
     "run": "run ID",
+    "feed": "name of the feed",
+    "version": "policy version",
+    "number": "number of the record, from 0",
     "epoch": "number of the adoption, from 1",
     "what": "`resolved`, `run`, `worker` or `stopping`",
     "id": "ID of the deployment, run or worker",
@@ -110,7 +122,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         )
         _, document = models_json_schema([(model, "serialization") for model in models])
         found[_module(package.__name__)] = document
-    for module in (events, contexts, rollouts, tokens, deployments, deadletter):
+    for module in (events, contexts, rollouts, tokens, feeds, deployments, deadletter):
         structs = [
             member
             for member in vars(module).values()
