@@ -5,12 +5,16 @@ ContractError
 ├── InvalidEvent       bytes that are no event of ours
 │   └── NewerVersion   an event whose major version is newer than this code
 ├── InvalidTask        a line of a dataset that is no task (file, line, field)
+├── BlobMissing        an event's data or capture is elsewhere and was not fetched
+├── TwoPayloads        two events say different things of one call
+├── OtherTokenizer     tokens were recorded under another tokenizer or chat template than they are read under
 ├── MissingContext     an event cites what was said in a model call that is not among the events at hand
 ├── NoChatForm         an item that Chat Completions cannot carry
 └── NoResponsesForm    something of Chat Completions that a Responses request or response cannot carry
 """
 
 __all__ = [
+    "BlobMissing",
     "ContractError",
     "InvalidEvent",
     "InvalidName",
@@ -19,6 +23,8 @@ __all__ = [
     "NewerVersion",
     "NoChatForm",
     "NoResponsesForm",
+    "OtherTokenizer",
+    "TwoPayloads",
 ]
 
 
@@ -44,6 +50,29 @@ class InvalidTask(ContractError):
     def __init__(self, message: str, *, where: str = "", field: str = "") -> None:
         self.where, self.field, self.message = where, field, message
         super().__init__(": ".join(part for part in (where, field, message) if part))
+
+
+class BlobMissing(ContractError):
+    """An event refers to a blob that is not among the blobs at hand."""
+
+
+class TwoPayloads(ContractError):
+    """One call has two requests or two replies that differ: these events are not of one log."""
+
+    def __init__(self, rollout: str, call: str, type: str) -> None:  # noqa: A002
+        self.rollout, self.call = rollout, call
+        super().__init__(f"rollout {rollout}, call {call!r}: there are two {type} events, and they differ")
+
+
+class OtherTokenizer(ContractError):
+    """The recorded digest of the tokenizer or chat template is not the one that is expected."""
+
+    def __init__(self, rollout: str, what: str, recorded: str, expected: str) -> None:
+        self.rollout, self.recorded, self.expected = rollout, recorded, expected
+        there = f"the {what} {recorded}" if recorded else f"no {what}"
+        super().__init__(
+            f"rollout {rollout} has {there} recorded with its tokens, not {expected}: its token IDs mean other text"
+        )
 
 
 class MissingContext(ContractError):

@@ -1,0 +1,176 @@
+"""Why do a model call's tokens not go on from those of the call before it? Pure.
+
+A conversation is expected to repeat what was said, token for token. Where it does not, `contracts.samples` begins
+another branch and asks here for the reason. It is read off the items and settings of the requests first, and off the
+tokens where these agree. A reason is for people and counters: no sample depends on it.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+
+from contracts.call_tokens import CallTokens, Ids, ModelEvents, joined
+from contracts.contexts import Context, ModelCalls, asked, read_request
+from contracts.errors import ContractError
+
+BreakKind = Literal[
+    "template",  # the same items, and the chat template has written earlier ones differently, or left some out
+    "retokenized",  # the same items, and what was sampled has come back as other tokens
+    "edited",  # an earlier item is another one now, or the instructions are
+    "compacted",  # earlier items were dropped, or summed up
+    "tools_changed",  # the same items, and other tools are offered
+    "unknown",
+]
+
+_WINDOW: Final = 8
+"""Tokens that have to agree after a gap, for what is missing there to count as left out and not as written anew."""
+
+
+class Break(msgspec.Struct, frozen=True, kw_only=True):
+    """A call whose tokens do not go on from those of the call that its conversation goes on from."""
+
+    call: str
+    """Key of the call that begins a branch."""
+    kind: BreakKind
+    before: str
+    """Key of the call whose tokens it should have begun with."""
+    place: int
+    """Tokens that the two have in common."""
+
+
+class Conversation:
+    """The items of a rollout's model calls."""
+
+    def __init__(self, events: ModelEvents) -> None:
+        """Raises `BlobMissing`."""
+        self._requests = {key: events.data(found.event) for key, found in events.requests.items()}
+        self._replies = {key: events.data(found.event) for key, found in events.replies.items()}
+        self._calls = ModelCalls(self._requests, self._replies)
+        self._known: dict[str, Sequence[bytes] | None] = {}
+
+    def broken(self, call: CallTokens, earlier: Sequence[CallTokens], sampled: Sequence[range]) -> Break | None:
+        """Why the call does not go on from what was said; `earlier` are the calls of its model before it, in order.
+
+        None where nothing is broken: it does go on, or it starts a conversation of its own, or asks again from an
+        earlier point. `sampled` are the places of all that was sampled in the tokens of the last earlier call of its
+        own branch of the agent's code.
+        """
+        path = branch_of(call.key)
+        last = next((each for each in reversed(earlier) if branch_of(each.key) == path), None)
+        prompt = call.prompt_ids()
+        if last is not None and call.goes_on_from(last):
+            return None
+        context = self._asked(call.key)
+        there = self._said(last.key) if last is not None else None
+        if context is None or (last is not None and there is None):
+            return _break(call, "unknown", last, prompt) if last is not None else None
+        items = [bytes(item) for item in context.items]
+        if last is not None and there is not None and (kind := self._edited(items, there)) is not None:
+            return _break(call, kind, last, prompt)
+        before = max(reversed(earlier), key=lambda each: self._repeated(items, each.key), default=None)
+        if before is None or not self._repeated(items, before.key) or call.goes_on_from(before):
+            return None
+        return _break(call, self._rendered(context, call, before, sampled if before is last else ()), before, prompt)
+
+    def _edited(self, items: Sequence[bytes], there: Sequence[bytes]) -> BreakKind | None:
+        """Whether the items are those that were there with something changed, rather than another way from there."""
+        common = _common(items, there)
+        left, new = there[common:], items[common:]
+        if not left or not new or not set(items) & set(there):
+            return None
+        repeated = max((self._repeated(items, key) for key in self._replies), default=0)
+        if repeated > common or (repeated == common and not set(left) & set(new)):
+            return None  # it goes on from where an earlier reply ended
+        return _changed(left, new)
+
+    def _repeated(self, items: Sequence[bytes], call: str) -> int:
+        """How many items of a call and its reply are repeated; 0 where it is not all of them."""
+        said = self._said(call) or ()
+        return len(said) if items[: len(said)] == said else 0
+
+    def _rendered(self, here: Context, call: CallTokens, before: CallTokens, sampled: Sequence[range]) -> BreakKind:
+        """The kind where the items agree."""
+        there = self._asked(before.key)
+        if there is not None:
+            if here.settings.get("tools") != there.settings.get("tools"):
+                return "tools_changed"
+            if here.settings.get("instructions") != there.settings.get("instructions"):
+                return "edited"
+        if call.template != before.template:
+            return "template"
+        if call.tokenizer != before.tokenizer:
+            return "retokenized"
+        return _tokens_differ(call.prompt_ids(), before, sampled)
+
+    def _asked(self, call: str) -> Context | None:
+        """Settings and input of a call; None where its input is no list of items, or cannot be read."""
+        try:
+            request = read_request(self._requests[call])
+            return asked(request, self._calls.context(request.cited.call) if request.cited is not None else None)
+        except (KeyError, ContractError, msgspec.DecodeError):
+            return None
+
+    def _said(self, call: str) -> Sequence[bytes] | None:
+        """The items of a call's input and reply."""
+        if call not in self._known:
+            try:
+                self._known[call] = [bytes(item) for item in self._calls.context(call).items]
+            except (ContractError, msgspec.DecodeError):
+                self._known[call] = None
+        return self._known[call]
+
+
+def branch_of(key: str) -> str:
+    """The branch of an agent's code that made a call: its key without the number."""
+    return key.rpartition("_")[0]
+
+
+def _break(call: CallTokens, kind: BreakKind, before: CallTokens, prompt: Ids) -> Break:
+    return Break(call=call.key, kind=kind, before=before.key, place=_agreeing(prompt, joined(before.whole)))
+
+
+def _changed(left: Sequence[bytes], new: Sequence[bytes]) -> BreakKind:
+    """Whether items were dropped, or replaced one for one; `left` and `new` is what follows the common items."""
+    lost = Counter(left) - Counter(new)
+    kept = set(left) & set(new)
+    last = max((place for place, item in enumerate(new) if item in kept), default=len(new) - 1)
+    instead = Counter(new[: last + 1]) - Counter(left)
+    return "compacted" if lost.total() > instead.total() else "edited"
+
+
+def _tokens_differ(prompt: Ids, before: CallTokens, sampled: Sequence[range]) -> BreakKind:
+    """Whether tokens were left out or put in, or what was sampled is written with other tokens."""
+    there = joined(before.whole)
+    place = _agreeing(prompt, there)
+    here, rest = prompt[place:], there[place:]
+    if _follows(here, rest) or _follows(rest, here):
+        return "template"
+    last = range(before.prompt_length, before.length)
+    return "retokenized" if any(place in stretch for stretch in (*sampled, last)) else "template"
+
+
+def _agreeing(left: Ids, right: Ids) -> int:
+    """How many tokens two sequences have in common at their start."""
+    shorter = min(len(left), len(right))
+    differing = np.flatnonzero(left[:shorter] != right[:shorter])
+    return int(differing[0]) if len(differing) else shorter
+
+
+def _follows(window: Ids, tokens: Ids) -> bool:
+    """Whether the first tokens of `window` stand somewhere later in `tokens`."""
+    wanted = window[:_WINDOW]
+    if len(wanted) < _WINDOW or len(tokens) <= _WINDOW:
+        return False
+    views = np.lib.stride_tricks.sliding_window_view(tokens, _WINDOW)
+    return bool((views == wanted).all(axis=1).any())
+
+
+def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
+    """How many elements two sequences have in common at their start."""
+    for place, (one, other) in enumerate(zip(left, right, strict=False)):
+        if one != other:
+            return place
+    return min(len(left), len(right))
