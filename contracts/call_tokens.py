@@ -6,7 +6,6 @@ Called by `contracts.samples`, and by whoever puts tokens on the items of a resp
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
@@ -29,8 +28,7 @@ _NO_LOGPROBS: Final[Logprobs] = np.empty(0, np.float32)
 Scalar = TypeVar("Scalar", np.int32, np.float32)
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class CallTokens:
+class CallTokens(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One answered model call."""
 
     key: str
@@ -40,8 +38,10 @@ class CallTokens:
     """Sequence of its request: calls are ordered by it."""
     prompt: Sequence[Ids] = ()
     """IDs of the prompt's tokens, in parts: calls that cite each other share them."""
-    generated: Ids
-    logprobs: Logprobs
+    prompt_length: int = 0
+    """Tokens of the prompt."""
+    generated: Ids = _NO_IDS
+    logprobs: Logprobs = _NO_LOGPROBS
     spans: tuple[PolicySpan, ...] = ()
     """Which weights generated which tokens; the counts add up to all of them."""
     cited: str = ""
@@ -50,11 +50,6 @@ class CallTokens:
     template: str = ""
     flaw: str = ""
     """Why it cannot be trained on, in words; empty where it can."""
-
-    @property
-    def prompt_length(self) -> int:
-        """Tokens of the prompt."""
-        return sum(map(len, self.prompt))
 
     @property
     def length(self) -> int:
@@ -143,7 +138,7 @@ class ModelEvents:
         """A call of which no tokens are known."""
         request = self.requests.get(key)
         model = request.subject.split(".")[_INSTANCE] if request is not None else ""
-        return CallTokens(key=key, model=model, seq=self._seq(key), generated=_NO_IDS, logprobs=_NO_LOGPROBS, flaw=flaw)
+        return CallTokens(key=key, model=model, seq=self._seq(key), flaw=flaw)
 
 
 class _Reader:
@@ -188,17 +183,18 @@ class _Reader:
         if not (capture.prompt or capture.cited or capture.generated):
             return blank
         try:
-            prompt, cited = self._prompt(capture)
+            prompt, length, cited = self._prompt(capture)
             generated = _unpacked(capture.generated, np.int32, "generated tokens")
             logprobs = _unpacked(capture.logprobs, np.float32, "log-probabilities")
         except ValueError as error:
-            return replace(blank, flaw=str(error))
+            return msgspec.structs.replace(blank, flaw=str(error))
         spans = capture.spans
         if not spans:
             spans = (PolicySpan(capture.policy[0] if capture.policy is not None else UNSAMPLED, len(generated)),)
-        return replace(
+        return msgspec.structs.replace(
             blank,
             prompt=prompt,
+            prompt_length=length,
             generated=generated,
             logprobs=logprobs,
             spans=spans,
@@ -208,12 +204,12 @@ class _Reader:
             flaw=capture.flaw or _flaw(prompt, generated, logprobs, spans),
         )
 
-    def _prompt(self, capture: Capture) -> tuple[Sequence[Ids], str]:
-        """The prompt in parts, and the call that it begins with all tokens of; raises `ValueError`."""
+    def _prompt(self, capture: Capture) -> tuple[Sequence[Ids], int, str]:
+        """The prompt in parts, its length, and the call that it begins with all of; raises `ValueError`."""
         own = _unpacked(capture.prompt, np.int32, "prompt tokens")
         new = (own,) if len(own) else ()
         if capture.cited is None:
-            return new, ""
+            return new, len(own), ""
         call, count = capture.cited.call, capture.cited.count
         known = self._known.get(call)
         if known is None or not known.prompt:
@@ -221,8 +217,8 @@ class _Reader:
         if not 0 <= count <= known.length:
             raise ValueError(f"its prompt cites {count} tokens of call {call!r}, which has {known.length}")
         if count == known.length:
-            return (*known.whole, *new), call
-        return (np.concatenate((*_cut(known.whole, count), own)),), ""
+            return (*known.whole, *new), count + len(own), call
+        return (np.concatenate((*_cut(known.whole, count), own)),), count + len(own), ""
 
 
 def _flaw(prompt: Sequence[Ids], generated: Ids, logprobs: Logprobs, spans: Sequence[PolicySpan]) -> str:  # noqa: PLR0911
@@ -233,11 +229,12 @@ def _flaw(prompt: Sequence[Ids], generated: Ids, logprobs: Logprobs, spans: Sequ
         return "no token was generated"
     if len(logprobs) != len(generated):
         return f"it has {len(generated)} generated tokens and {len(logprobs)} log-probabilities"
-    if not (logprobs <= 0).all() or not np.isfinite(logprobs).all():
+    if not (np.maximum.reduce(logprobs) <= 0 and np.minimum.reduce(logprobs) > -np.inf):  # NaN is neither
         return "a log-probability is not finite, or above 0"
-    if generated.min() < 0 or any(part.min() < 0 for part in prompt[-1:]):
+    if np.minimum.reduce(generated) < 0 or np.minimum.reduce(prompt[-1]) < 0:
         return "a token ID is below 0"
-    if any(span.count < 0 for span in spans) or sum(span.count for span in spans) != len(generated):
+    counts = [span.count for span in spans]
+    if min(counts) < 0 or sum(counts) != len(generated):
         return f"its policy spans count other than its {len(generated)} generated tokens"
     return ""
 

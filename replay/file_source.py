@@ -69,10 +69,12 @@ class FileSource:
 
     async def data(self, event: Event) -> bytes:
         """See `Source`."""
-        if not event.dataref:
-            return bytes(event.data)
-        if (place := self._blobs.get(event.dataref)) is None:
-            raise NoSource(f"{self.name}: event {event.id} refers to {event.dataref}, which is not in the file")
+        return await self.fetch_blob(event.dataref) if event.dataref else bytes(event.data)
+
+    async def fetch_blob(self, reference: str) -> bytes:
+        """See `Source`."""
+        if (place := self._blobs.get(reference)) is None:
+            raise NoSource(f"{self.name}: an event refers to {reference}, which is not in the file")
         with self._paths[place.file].open("rb") as file:
             file.seek(place.offset)
             return bytes(_BLOB.decode(file.readline()).data)
@@ -137,11 +139,14 @@ class FileSource:
 
 
 def export_lines(events: Iterable[Recorded], blobs: dict[str, bytes]) -> Iterator[bytes]:
-    """The lines, without newlines, that `FileSource` reads back as these events; `blobs` by `dataref`."""
+    """The lines, without newlines, that `FileSource` reads back as these events.
+
+    `blobs` holds the data and the captures that they refer to, by reference.
+    """
     written: set[str] = set()
     for recorded in events:
-        reference = recorded.event.dataref
-        if reference and reference not in written:
-            written.add(reference)
-            yield msgspec.json.encode(Blob(blob=reference, data=msgspec.Raw(blobs[reference])))
+        for reference in (recorded.event.dataref, recorded.event.captureref):
+            if reference and reference not in written:
+                written.add(reference)
+                yield msgspec.json.encode(Blob(blob=reference, data=msgspec.Raw(blobs[reference])))
         yield recorded.raw

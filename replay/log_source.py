@@ -38,6 +38,13 @@ class LogSource:
         except BusError as error:
             raise NoSource(f"{self.name}: event {event.id}: {error}") from error
 
+    async def fetch_blob(self, reference: str) -> bytes:
+        """See `Source`."""
+        try:
+            return await self._bus.fetch_blob(reference)
+        except BusError as error:
+            raise NoSource(f"{self.name}: {error}") from error
+
     async def outline(self) -> AsyncIterator[Recorded]:
         """See `Source`; the order is that of each partition, one partition after the other."""
         for partition in range(self._bus.config.partitions):

@@ -24,6 +24,9 @@ class Source(Protocol):
     async def data(self, event: Event) -> bytes:
         """The event's data, also where it is a claim check. Raises `NoSource` if its blob is missing."""
 
+    async def fetch_blob(self, reference: str) -> bytes:
+        """What a `dataref` or `captureref` refers to. Raises `NoSource` if it is missing."""
+
     def outline(self) -> AsyncIterator[Recorded]:
         """The requests and the terminal events of all rollouts, in the order of the log, as a stream."""
 
@@ -32,7 +35,16 @@ class Source(Protocol):
 
 
 async def load(source: Source, rollout_id: str) -> Trajectory:
-    """The trajectory of a rollout whose full ID is known, with everything it refers to."""
+    """The trajectory of a rollout whose full ID is known, with the data that it refers to.
+
+    Not with its captures (`captures`), which are large, and which nothing but samples and exports looks at.
+    """
     events = await source.history(rollout_id)
     blobs = {found.event.dataref: await source.data(found.event) for found in events if found.event.dataref}
     return Trajectory(rollout_id, events, blobs)
+
+
+async def captures(source: Source, trajectory: Trajectory) -> dict[str, bytes]:
+    """The captures that a trajectory's events refer to, by reference."""
+    references = {found.event.captureref for found in trajectory.events if found.event.captureref}
+    return {reference: await source.fetch_blob(reference) for reference in sorted(references)}

@@ -12,7 +12,7 @@ from replay.file_source import export_lines
 from replay.header import draw_header
 from replay.names import find_rollout
 from replay.opening import Where, open_source, run_in
-from replay.source import load
+from replay.source import captures, load
 from replay.story import Story
 
 
@@ -65,8 +65,9 @@ async def _show(place: Where, name: str, *, full: bool, raw: bool, json: bool) -
         run = await run_in(source, place, name)
         trajectory = await load(source, await find_rollout(source, name, run))
         facts = await facts_of(source)
+        blobs = {**trajectory.blobs, **await captures(source, trajectory)} if raw else {}
     if raw:
-        for line in export_lines(trajectory.events, trajectory.blobs):
+        for line in export_lines(trajectory.events, blobs):
             write_line(line)
     elif json:
         write_json(document(trajectory, facts))

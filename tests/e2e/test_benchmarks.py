@@ -16,7 +16,9 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.parametrize("script", ["in_flight.py", "recovery.py", "flat_cost.py", "throughput.py", "durable.py"])
+@pytest.mark.parametrize(
+    "script", ["in_flight.py", "recovery.py", "flat_cost.py", "throughput.py", "durable.py", "samples.py"]
+)
 def test_help_says_what_is_measured_and_how_to_call_it(script: str) -> None:
     said = run(script, "--help")
     assert said.returncode == 0, said.stderr
@@ -24,9 +26,13 @@ def test_help_says_what_is_measured_and_how_to_call_it(script: str) -> None:
     assert "--json" in said.stdout
 
 
-def test_a_small_run_prints_one_json_line_with_the_fields_that_help_names() -> None:
-    named = set(re.findall(r"^    (\w+)  +\S", run("flat_cost.py", "--help").stdout, re.MULTILINE))
-    ran = run("flat_cost.py", "--rollouts", "60", "--first", "20", "--json")
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [("flat_cost.py", ["--rollouts", "60", "--first", "20"]), ("samples.py", ["--rollouts", "3"])],
+)
+def test_a_small_run_prints_one_json_line_with_the_fields_that_help_names(script: str, arguments: list[str]) -> None:
+    named = set(re.findall(r"^    (\w+)  +\S", run(script, "--help").stdout, re.MULTILINE))
+    ran = run(script, *arguments, "--json")
     assert ran.returncode == 0, ran.stderr
     (line,) = ran.stdout.splitlines()
     assert set(json.loads(line)) == named

@@ -2,11 +2,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import components.agents
 from components.agents.base import AgentConfig
 from components.loading import add_roots, digest
+from contracts.codec import encode
 from replay.bulk import Bulk, Summary
 from replay.facts import facts_of
 from replay.file_source import FileSource, export_lines
@@ -68,6 +70,17 @@ def test_the_recorded_code_and_config_give_the_same() -> None:
     found = verdict(recorded_run(1))
     assert (found.verdict, found.code, found.calls, found.ended, found.reward) == ("same", "same", 5, "completed", 1.0)
     assert (found.agent, found.implementation) == ("calc", "simple_agent")
+
+
+def test_a_rollout_with_tokens_gives_the_same_without_them_being_fetched() -> None:
+    """T18: what is in a capture, here or elsewhere, no code reads."""
+    recorder = recorded_run(1)
+    for place, recorded in enumerate(recorder.log):
+        if recorded.event.type == "model.replied":
+            here = {"capture": msgspec.Raw(b'{"generated":"AQAAAA=="}')} if place % 2 else {"captureref": "sha256:ab"}
+            event = msgspec.structs.replace(recorded.event, **here)
+            recorder.log[place] = msgspec.structs.replace(recorded, event=event, raw=encode(event))
+    assert verdict(recorder).verdict == "same"
 
 
 def test_changed_code_that_departs_is_told_from_code_that_is_not_deterministic(project: Path) -> None:

@@ -1,0 +1,82 @@
+"""Tokens that lie in a log, or in a file that was written from it, come out as samples."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bus import Bus
+from contracts.errors import OtherTokenizer
+from contracts.ids import ROOT_CALL
+from contracts.rollouts import RolloutRequest
+from orchestrator.archive import archive, new_file
+from orchestrator.samples import Readable, read_samples
+from replay.file_source import FileSource, export_lines
+from replay.log_source import LogSource
+from replay.source import captures, load
+from tests.unit.contracts.conversations import capture
+
+ROLLOUT = "run-00000-00"
+MANY = 20_000
+"""Tokens that do not fit into an event."""
+
+
+async def converse(bus: Bus) -> None:
+    """Two turns, of which the first has a capture that is a claim check."""
+    task = RolloutRequest(task=msgspec.Raw(b"{}"), agent="solver", run_id="run")
+    await bus.publish(
+        bus.event(
+            "rollout.requested",
+            bus.subjects.request("agents", "solver", 1, ROLLOUT, ROOT_CALL),
+            msgspec.json.encode(task),
+            rolloutid=ROLLOUT,
+            callkey=ROOT_CALL,
+            replyto=bus.subjects.ended("run", ROLLOUT),
+        )
+    )
+    long = capture(range(MANY), [7, 8])
+    short = capture([5], [6], cited=("m_0", MANY + 2))
+    for key, items, said in (("m_0", ["q"], long), ("m_1", ["q", "a", "t"], short)):
+        requested = bus.event(
+            "model.requested",
+            bus.subjects.request("models", "policy", 1, ROLLOUT, key),
+            msgspec.json.encode({"request": {"input": items}}),
+            rolloutid=ROLLOUT,
+            callkey=key,
+            replyto=bus.subjects.reply("agent", ROLLOUT, key),
+        )
+        await bus.publish(requested)
+        replied = bus.event(
+            "model.replied",
+            requested.replyto,
+            msgspec.json.encode({"output": ["a"]}),
+            rolloutid=ROLLOUT,
+            callkey=key,
+            capture=msgspec.Raw(msgspec.json.encode(said)),
+        )
+        await bus.publish(replied)
+
+
+async def test_captures_are_read_from_a_log_and_from_files_written_from_it(bus: Bus, tmp_path: Path) -> None:
+    await converse(bus)
+    source = LogSource(bus, "log")
+    trajectory = await load(source, ROLLOUT)
+    (reference,) = (each.event.captureref for each in trajectory.events if each.event.captureref)
+    assert reference not in trajectory.blobs  # nothing but samples and exports pays for it
+    with new_file(tmp_path / "archive.jsonl") as file:
+        await archive(bus, "run", file)
+    lines = export_lines(trajectory.events, {**trajectory.blobs, **await captures(source, trajectory)})
+    (tmp_path / "raw.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    files = [FileSource([tmp_path / name]) for name in ("archive.jsonl", "raw.jsonl")]
+    logs: list[Readable] = [bus, source, *files]
+    for log in logs:
+        (sample,) = (await read_samples(log, ROLLOUT, tokenizer="tok", template="tem")).samples
+        assert sample.tokens.tolist() == [*range(MANY), 7, 8, 5, 6]
+        assert sample.mask.nonzero()[0].tolist() == [MANY, MANY + 1, MANY + 3]
+        with pytest.raises(OtherTokenizer, match=ROLLOUT):
+            await read_samples(log, ROLLOUT, tokenizer="other")
+
+
+async def test_a_rollout_that_is_not_there_has_no_samples(bus: Bus) -> None:
+    found = await read_samples(bus, "nobody")
+    assert (found.samples, found.breaks, found.tokenless) == ((), (), ())
