@@ -13,6 +13,7 @@ from pydantic import Field
 from typing_extensions import TypeVar
 
 from components.config import ComponentConfig
+from components.models.tokens import EngineTokens, Prefix
 from contracts.responses import Response, ResponseCreateParams
 
 __all__ = ["Model", "ModelCall", "ModelConfig"]
@@ -28,9 +29,17 @@ class ModelConfig(ComponentConfig):
 C_co = TypeVar("C_co", bound=ModelConfig, default=ModelConfig, covariant=True)
 
 
+def _leave(_tokens: EngineTokens) -> None:
+    """Nobody wants the tokens of this call."""
+
+
+async def _nothing_before() -> Prefix | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """Which call a request belongs to."""
+    """Which call a request belongs to, and what its worker does for it."""
 
     rollout_id: str
     """Calls of one rollout go to the same engine while it lives, for its prefix cache."""
@@ -38,6 +47,11 @@ class ModelCall:
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep
     """Waits so many seconds to try again. In a worker, without the call's place among those in progress, and a worker
     that stops gives the call back instead."""
+    capture: Callable[[EngineTokens], None] = _leave
+    """Takes what the engine said of the call's tokens; they go into the log beside the reply, never in it."""
+    prefix: Callable[[], Awaitable[Prefix | None]] = _nothing_before
+    """The tokens with which the prompt has to begin: those of the longest earlier call of the rollout whose request and
+    reply this request's input begins with, under the same instructions and tools. None if there is no such call."""
 
 
 class Model(Generic[C_co]):

@@ -10,13 +10,14 @@ never decides what a request means: the `answer` it is given does.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
+from msgspec import Raw
 
 from bus import Bus, BusError, Conflict, DeadLetter, Delivery, PayloadTooLarge, Pool, Unreachable
 from bus.errors import BusClosed
-from components.workers.answers import answer_to
+from components.workers.answers import NO_CAPTURE, answer_to
 from components.workers.cancellations import Cancellations, cancelled
 from components.workers.ending import error_data
 from components.workers.spec import WorkerSpec
@@ -28,8 +29,18 @@ RETURN_S = 1.0
 STOP_S = 2.0
 """Seconds that cancelled calls get to end."""
 
-Answer = Callable[[Delivery, bytes], Awaitable[bytes]]
-"""Turns a request and its data into the reply's data; raises `CallRefused` with the typed error."""
+
+class Reply(NamedTuple):
+    """What a request is answered with."""
+
+    data: bytes
+    capture: Raw = NO_CAPTURE
+    on_stored: Callable[[], None] | None = None
+    """Told that this reply, and no other, is in the log."""
+
+
+Answer = Callable[[Delivery, bytes], Awaitable[Reply]]
+"""Turns a request and its data into the reply; raises `CallRefused` with the typed error."""
 
 
 class CallRefused(Exception):
@@ -156,7 +167,7 @@ class Callee:
                 self._log.info("call.already_answered", rollout=request.rolloutid, call=request.callkey)
                 self._other_reply(request)
             elif (reason := self._cancellations.of(request.rolloutid)) is not None:
-                await self._publish(request, "failed", error_data(cancelled(reason)))
+                await self._publish(request, "failed", Reply(error_data(cancelled(reason))))
             elif await self._exhausted(delivery):
                 await self._bury(delivery)
             else:
@@ -203,17 +214,17 @@ class Callee:
         assert task is not None
         self._answering.setdefault(request.rolloutid, set()).add(task)
         try:
-            outcome, data = await self._answered(delivery)
+            outcome, reply = await self._answered(delivery)
         except asyncio.CancelledError:
             if self._draining or (reason := self._cancellations.of(request.rolloutid)) is None:
                 raise
             task.uncancel()
             self._break_off(request)
             self._log.info("call.cancelled", rollout=request.rolloutid, call=request.callkey, reason=reason)
-            outcome, data = "failed", error_data(cancelled(reason))
+            outcome, reply = "failed", Reply(error_data(cancelled(reason)))
         finally:
             self._leave(request.rolloutid, task)
-        await self._publish(request, outcome, data, time.perf_counter() - started)
+        await self._publish(request, outcome, reply, time.perf_counter() - started)
 
     def _leave(self, rollout: str, task: asyncio.Task[Any]) -> None:
         tasks = self._answering.get(rollout)
@@ -222,27 +233,29 @@ class Callee:
             if not tasks:
                 del self._answering[rollout]
 
-    async def _publish(self, request: Event, outcome: str, data: bytes, elapsed: float = 0.0) -> None:
+    async def _publish(self, request: Event, outcome: str, reply: Reply, elapsed: float = 0.0) -> None:
         what = f"{request.type.partition('.')[0]}.{outcome}"
-        reply = answer_to(self._bus, request, what, data, elapsed=elapsed)
+        event = answer_to(self._bus, request, what, reply.data, elapsed=elapsed, capture=reply.capture)
         try:
-            await self._bus.publish(reply)
+            await self._bus.publish(event)
         except PayloadTooLarge as error:
             self._log.warning("call.reply_too_large", rollout=request.rolloutid, call=request.callkey, size=error.size)
-            await self._publish(
-                request, "failed", error_data(CallError(kind="bad_request", message=str(error))), elapsed
-            )
+            refused = error_data(CallError(kind="bad_request", message=str(error)))
+            await self._publish(request, "failed", Reply(refused), elapsed)
         except Conflict as conflict:
             self._log.info("call.answered_elsewhere", rollout=request.rolloutid, by=conflict.stored.event.source)
             self._other_reply(request)
+        else:
+            if reply.on_stored is not None:
+                reply.on_stored()
 
     async def _on_dead(self, letter: DeadLetter) -> None:
         """The call of a request that cannot be processed fails, so that nothing waits for it."""
         if letter.event is not None and letter.reason != "subject_mismatch":
             error = CallError(kind="poison", message=letter.message, details={"reason": letter.reason})
-            await self._publish(letter.event, "failed", error_data(error))
+            await self._publish(letter.event, "failed", Reply(error_data(error)))
 
-    async def _answered(self, delivery: Delivery) -> tuple[str, bytes]:
+    async def _answered(self, delivery: Delivery) -> tuple[str, Reply]:
         request = delivery.event
         try:
             return "replied", await self._answer(delivery, await self._bus.fetch_data(request))
@@ -267,4 +280,4 @@ class Callee:
             error=error.kind,
             message=error.message,
         )
-        return "failed", error_data(error)
+        return "failed", Reply(error_data(error))

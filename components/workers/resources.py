@@ -18,7 +18,7 @@ from bus import Bus, Delivery
 from components.resources.base import Resources, ResourcesConfig
 from components.resources.errors import ResourcesError, SnapshotFailed
 from components.resources.runtime import History, Runtime
-from components.workers.callee import Callee, CallRefused
+from components.workers.callee import Callee, CallRefused, Reply
 from components.workers.contexts import response_of
 from components.workers.rollout import prefix_of
 from components.workers.spec import WorkerSpec
@@ -67,7 +67,7 @@ class ResourcesWorker:
         """Finishes the calls in progress within `seconds` and gives the others back."""
         await self._callee.drain(seconds)
 
-    async def _answer(self, delivery: Delivery, data: bytes) -> bytes:
+    async def _answer(self, delivery: Delivery, data: bytes) -> Reply:
         request = delivery.event
         session = _session(request)
         recover = partial(self._history, request, session)
@@ -92,7 +92,7 @@ class ResourcesWorker:
         except msgspec.DecodeError as error:
             raise CallRefused(CallError(kind="bad_request", message=f"{request.type}: {error}")) from error
         self._applied(session)
-        return reply
+        return Reply(reply)
 
     async def _asked(self, request: Event, data: bytes) -> VerifyRequest:
         asked = _VERIFY.decode(data)

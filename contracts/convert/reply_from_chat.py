@@ -2,7 +2,7 @@
 
 What an engine says beside the answer is kept: fields of the completion that the Responses API does not know become
 fields of the response, and those of its one choice are under `choice`. Only the token fields (`TOKEN_FIELDS`) stay
-behind: the model worker reads them from the completion, since in the log they travel packed.
+behind: the model component reads them from the completion, since they lie beside the reply in the log, not in it.
 
 IDs derive from the completion's: the same completion gives the same response.
 """
@@ -20,7 +20,7 @@ from contracts.errors import NoResponsesForm
 TOKEN_FIELDS: Final = frozenset(
     {
         "prompt_token_ids", "token_ids", "generation_token_ids", "generation_log_probs", "prompt_logprobs",
-        "routed_experts",
+        "routed_experts", "meta_info", "sglext", "policy_spans",
     }
 )  # fmt: skip
 """Fields of a completion, its choice and its message that `response_from_chat` does not copy."""

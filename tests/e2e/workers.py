@@ -94,6 +94,7 @@ class Deployment:
     def __init__(self, url: str, config: LogConfig, instances: Mapping[str, Instance]) -> None:
         self._url, self._config, self._instances = url, config, instances
         self._running: list[tuple[asyncio.Task[None], Bus]] = []
+        self._models: list[Any] = []
         self._asked: dict[str, RolloutRequest] = {}
         self.bus: Bus
 
@@ -107,6 +108,8 @@ class Deployment:
             await bus.close(0.1)
             task.cancel()
         await asyncio.gather(*(task for task, _ in self._running), return_exceptions=True)
+        for model in self._models:
+            await model.stop()
         await self.bus.close(0.1)
 
     async def start(self, *names: str) -> None:
@@ -148,7 +151,11 @@ class Deployment:
         )
         if instance.kind == "agents":
             return AgentWorker(bus, identifier, component, config, spec)
-        return (ModelWorker if instance.kind == "models" else ResourcesWorker)(bus, component(config), spec)
+        served = component(config)
+        if instance.kind == "models":
+            self._models.append(served)
+            return ModelWorker(bus, served, spec)
+        return ResourcesWorker(bus, served, spec)
 
     # --- rollouts ----------------------------------------------------------------------------------------------
 

@@ -6,10 +6,10 @@ from typing import cast
 import pytest
 
 from bus import Bus, Delivery
-from components.workers.callee import Callee
+from components.workers.callee import Callee, Reply
 
 
-async def never(_delivery: Delivery, _data: bytes) -> bytes:
+async def never(_delivery: Delivery, _data: bytes) -> Reply:
     raise AssertionError
 
 

@@ -1,0 +1,122 @@
+"""Which tokens does an engine's completion speak of? `take_tokens`, for the forms of vLLM, SGLang and NeMo RL. Pure.
+
+What is said twice must agree, and what is said in part is a flaw: nothing is completed from elsewhere. Called by
+`ChatModel` before the completion becomes a response, so that no token is left in what an agent reads.
+
+The prompt         `message.prompt_token_ids` (NeMo RL), `prompt_token_ids` beside `choices` (vLLM) or in the choice
+                   (SGLang)
+Generated          `message.generation_token_ids`, `choice.token_ids` (vLLM, SGLang), `token_id:N` in place of a token's
+                   text in `logprobs.content` (vLLM), `choice.meta_info.output_token_logprobs` (SGLang: log-probability,
+                   ID, text)
+Log-probabilities  `message.generation_log_probs`, `logprobs.content`, `choice.meta_info.output_token_logprobs`
+Policy versions    `policy_spans` beside `choices` (version and number of tokens, in order), `meta_info.weight_version`
+                   or `metadata.weight_version` (SGLang) where it is a number
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from components.models.tokens import EngineTokens, packed_tokens
+from contracts.base import JsonObject
+from contracts.convert import TOKEN_FIELDS
+from contracts.tokens import PolicySpan
+
+_BUNDLE: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+_TOKEN_ID: Final = "token_id:"  # noqa: S105 - how vLLM writes a token
+_Found = list[tuple[str, Sequence[Any]]]
+
+
+class _Flaw(Exception):
+    """The completion contradicts itself."""
+
+
+def take_tokens(completion: JsonObject, *, keep_logprobs: bool) -> EngineTokens:
+    """The tokens of a completion, which loses them: also its log-probabilities, unless the requester asked for them."""
+    choice = _first(completion)
+    message = choice.get("message")
+    message = message if isinstance(message, dict) else {}
+    try:
+        tokens = _read(completion, choice, message)
+    except (_Flaw, TypeError, ValueError, KeyError, IndexError) as error:
+        tokens = EngineTokens(
+            flaw=str(error) if isinstance(error, _Flaw) else f"token fields of another form: {error!r}"
+        )
+    for part in (completion, choice, message):
+        for name in TOKEN_FIELDS & part.keys():
+            del part[name]
+    if not keep_logprobs or any(_is_id(entry) for entry in _entries(choice)):
+        choice.pop("logprobs", None)
+    return tokens
+
+
+def _first(completion: JsonObject) -> JsonObject:
+    match completion.get("choices"):
+        case [dict() as choice]:
+            return choice
+    return {}
+
+
+def _read(completion: JsonObject, choice: JsonObject, message: JsonObject) -> EngineTokens:
+    meta = choice.get("meta_info") or {}
+    triples, entries = meta.get("output_token_logprobs"), _entries(choice)
+    bundle = [name for name in _BUNDLE if message.get(name) is not None]
+    if bundle and len(bundle) < len(_BUNDLE):
+        raise _Flaw(f"the message has {' and '.join(bundle)}, and not all of {', '.join(_BUNDLE)}")
+    prompt = _found(
+        ("message.prompt_token_ids", message.get("prompt_token_ids")),
+        ("prompt_token_ids", completion.get("prompt_token_ids")),
+        ("choice.prompt_token_ids", choice.get("prompt_token_ids")),
+    )
+    generated = _found(
+        ("message.generation_token_ids", message.get("generation_token_ids")),
+        ("choice.token_ids", choice.get("token_ids")),
+        ("logprobs.content", [int(entry["token"][len(_TOKEN_ID) :]) for entry in entries if _is_id(entry)] or None),
+        ("meta_info.output_token_logprobs", triples and [triple[1] for triple in triples]),
+    )
+    logprobs = _found(
+        ("message.generation_log_probs", message.get("generation_log_probs")),
+        ("logprobs.content", [entry["logprob"] for entry in entries] or None),
+        ("meta_info.output_token_logprobs", triples and [triple[0] for triple in triples]),
+    )
+    for what, found in (("IDs of the prompt's tokens", prompt), ("IDs of the generated tokens", generated)):
+        if not found:
+            raise _Flaw(f"the engine gave no {what}: was it asked for what it has, and is it new enough?")
+    if not logprobs:
+        raise _Flaw("the engine gave no log-probabilities of the generated tokens")
+    agreed = [_agreed(found) for found in (prompt, generated, logprobs)]
+    return packed_tokens(*agreed, spans=_spans(completion, meta, len(agreed[1])))
+
+
+def _found(*places: tuple[str, Sequence[Any] | None]) -> _Found:
+    return [(name, values) for name, values in places if values is not None]
+
+
+def _agreed(found: _Found) -> Sequence[Any]:
+    (first, values), *others = found
+    for other, same in others:
+        if same != values:
+            raise _Flaw(f"{first} and {other} differ: {_difference(values, same)}")
+    return values
+
+
+def _difference(one: Sequence[Any], other: Sequence[Any]) -> str:
+    if len(one) != len(other):
+        return f"{len(one)} and {len(other)} tokens"
+    place = next(place for place, (left, right) in enumerate(zip(one, other, strict=True)) if left != right)
+    return f"{one[place]} and {other[place]} at token {place}"
+
+
+def _entries(choice: JsonObject) -> list[JsonObject]:
+    logprobs = choice.get("logprobs")
+    return (logprobs.get("content") or []) if isinstance(logprobs, dict) else []
+
+
+def _is_id(entry: JsonObject) -> bool:
+    return str(entry.get("token", "")).startswith(_TOKEN_ID)
+
+
+def _spans(completion: JsonObject, meta: JsonObject, generated: int) -> tuple[PolicySpan, ...]:
+    if (spans := completion.get("policy_spans")) is not None:
+        return tuple(PolicySpan(int(version), int(count)) for version, count in spans)
+    version = meta.get("weight_version", (completion.get("metadata") or {}).get("weight_version"))
+    return (PolicySpan(int(str(version)), generated),) if str(version).isdecimal() else ()

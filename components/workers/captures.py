@@ -1,0 +1,209 @@
+"""What is recorded of a model call beside its reply? The tokens as its engine gave them, checked, and policy versions.
+
+Called by the model worker for each call, with what the component passed on. Tokens that are refused (lengths that
+differ, log-probabilities that are none) leave a flaw in their place: nothing is mended here and nothing made up. Of a
+prompt only what no earlier call of the rollout has is stored. Where no engine speaks of tokens and no policy was
+announced, nothing is recorded, and it costs nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from math import isfinite
+from typing import Final
+
+import msgspec
+import structlog
+from msgspec import Raw
+
+from bus import Bus
+from components.models.tokens import EngineTokens, Prefix
+from components.workers.answers import NO_CAPTURE
+from components.workers.known_tokens import KnownTokens, Said, place_after, said
+from components.workers.policies import Policies
+from contracts.contexts import ModelCalls
+from contracts.errors import MissingContext
+from contracts.events import Event
+from contracts.responses import ResponseUsage
+from contracts.tokens import Capture, CitedTokens, PolicySpan, read_capture, unpack_ids, unpack_logprobs
+
+ROUNDING: Final = 1e-5
+"""Above 0 by no more than this, a log-probability is 0 that was rounded."""
+LOWEST: Final = -9_999.0
+"""What vLLM and others write for minus infinity, which JSON does not have."""
+WORTH_CITING: Final = 64
+"""Bytes of tokens; fewer are shorter than a citation."""
+
+
+class Captures:
+    """The captures that one worker makes, of one model instance."""
+
+    def __init__(self, bus: Bus, instance: str, policies: Policies) -> None:
+        self._bus, self._instance, self._policies = bus, instance, policies
+        self._known = KnownTokens()
+
+    def begin(self, request: Event, whole: bytes) -> "CallCapture":
+        """The capture of a call that begins now; `whole` is its Responses request."""
+        return CallCapture(self, self._policies, request, whole)
+
+    async def recall(self, rollout: str, conversation: Said) -> None:
+        """Reads from the log what is not remembered of the calls that a conversation has in it."""
+        if conversation.written == 0 or self._known.knows(rollout, conversation.places[conversation.written]):
+            return
+        requests: dict[str, bytes] = {}
+        replies: dict[str, bytes] = {}
+        captures: dict[str, Capture] = {}
+        for event in (entry.event for entry in await self._bus.history(rollout)):
+            if event.type == "model.requested":
+                requests[event.callkey] = await self._bus.fetch_data(event)
+            elif event.type == "model.replied":
+                replies[event.callkey] = await self._bus.fetch_data(event)
+                if event.source.split("/")[1] == self._instance:
+                    raw = await self._bus.fetch_capture(event)
+                    if raw != NO_CAPTURE:
+                        captures[event.callkey] = read_capture(raw)
+        calls, tokens = ModelCalls(requests, replies), dict[str, bytes]()
+        for call, capture in captures.items():
+            if capture.has_tokens:
+                cited = capture.cited
+                try:
+                    before = tokens[cited.call][: 4 * cited.count] if cited is not None else b""
+                    tokens[call] = before + capture.prompt + capture.generated
+                    asked = said(calls.whole_request(requests[call]))
+                except (KeyError, MissingContext, msgspec.DecodeError) as error:
+                    structlog.get_logger().warning("capture.no_place", rollout=rollout, call=call, error=str(error))
+                    continue
+                self._known.keep(rollout, call, place_after(asked.places[-1], replies[call]), tokens[call])
+
+    def longest(self, rollout: str, conversation: Said) -> Prefix | None:
+        """The tokens that stand for the longest start of a conversation."""
+        found = self._known.longest(rollout, conversation.places)
+        if found is None:
+            return None
+        ids, items = found
+        return Prefix(ids, items, is_latest=items >= conversation.written)
+
+    def shared(self, rollout: str, prompt: bytes) -> CitedTokens | None:
+        """Where most of a prompt stands already."""
+        call, size = self._known.shared(rollout, prompt)
+        return CitedTokens(call=call, count=size // 4) if size >= WORTH_CITING else None
+
+    def keep(self, rollout: str, call: str, place: bytes, ids: bytes) -> None:
+        """Remembers a call whose reply and capture are in the log."""
+        self._known.keep(rollout, call, place, ids)
+
+    def fitting(self, capture: Capture) -> Raw:
+        """The capture as JSON."""
+        raw = msgspec.json.encode(capture)
+        if len(raw) > (limit := self._bus.config.blob_limit):
+            flaw = f"the capture has {len(raw):,} bytes, and log.blob_limit is {limit:,}"
+            raw = msgspec.json.encode(Capture(policy=capture.policy, flaw=flaw))
+        return Raw(raw)
+
+
+class CallCapture:
+    """The capture of one call, from its start to its reply."""
+
+    __slots__ = ("_captures", "_conversation", "_policies", "_recalled", "_request", "_start", "_tokens", "_whole")
+
+    def __init__(self, captures: Captures, policies: Policies, request: Event, whole: bytes) -> None:
+        self._captures, self._policies, self._request, self._whole = captures, policies, request, whole
+        self._start = policies.version
+        self._tokens: EngineTokens | None = None
+        self._conversation: Said | None = None
+        self._recalled = False
+
+    def take(self, tokens: EngineTokens) -> None:
+        """What the engine said; the last word counts, since a call may have been tried before."""
+        self._tokens = tokens
+
+    async def prefix(self) -> Prefix | None:
+        """See `ModelCall.prefix`."""
+        return self._captures.longest(self._request.rolloutid, await self._placed())
+
+    async def _placed(self) -> Said:
+        """The request's places, when what is known of them is in memory."""
+        if self._conversation is None:
+            self._conversation = said(self._whole)
+        if not self._recalled:
+            await self._captures.recall(self._request.rolloutid, self._conversation)
+            self._recalled = True
+        return self._conversation
+
+    async def finished(self, reply: bytes, usage: ResponseUsage | None) -> tuple[Raw, Callable[[], None] | None]:
+        """The capture beside this reply, and what is to be called when both are in the log."""
+        tokens, end = self._tokens, self._policies.version
+        policy = None if self._start is None or end is None else (self._start, end)
+        if tokens is None:
+            capture = NO_CAPTURE if policy is None else self._captures.fitting(Capture(policy=policy))
+            return capture, None
+        flaw = tokens.flaw or _flaw(tokens)
+        if flaw:
+            structlog.get_logger().warning("capture.flaw", flaw=flaw)
+            return self._captures.fitting(
+                Capture(policy=policy, flaw=flaw, tokenizer=tokens.tokenizer, template=tokens.template)
+            ), None
+        rollout, call, place = self._request.rolloutid, self._request.callkey, await self._placed()
+        ids = tokens.prompt + tokens.generated
+        cited = self._captures.shared(rollout, tokens.prompt)
+        spans = tokens.spans
+        if spans:
+            policy = spans[0].version, spans[-1].version
+        elif policy is not None:
+            spans = (PolicySpan(policy[0], len(tokens.generated) // 4),)
+        capture = self._captures.fitting(
+            Capture(
+                cited=cited,
+                prompt=tokens.prompt[4 * cited.count :] if cited is not None else tokens.prompt,
+                generated=tokens.generated,
+                logprobs=tokens.logprobs,
+                spans=spans,
+                policy=policy,
+                tokenizer=tokens.tokenizer,
+                template=tokens.template,
+                usage=_other_count(tokens, usage),
+            )
+        )
+        after = place_after(place.places[-1], reply)
+        return capture, lambda: self._captures.keep(rollout, call, after, ids)
+
+
+def _flaw(tokens: EngineTokens) -> str:
+    """Why tokens cannot be taken; empty if they can."""
+    if not tokens.generated:
+        return "the engine generated no token"
+    if not tokens.prompt:
+        return "the engine gave IDs of the generated tokens and none of the prompt"
+    try:
+        prompt, generated = unpack_ids(tokens.prompt), unpack_ids(tokens.generated)
+        logprobs = unpack_logprobs(tokens.logprobs)
+    except ValueError as error:
+        return f"the tokens are not packed as they should be: {error}"
+    if len(generated) != len(logprobs):
+        return f"the engine gave {len(generated)} generated tokens and {len(logprobs)} log-probabilities"
+    if min(generated) < 0 or min(prompt) < 0:
+        return "the engine gave a negative token ID"
+    return _improbable(logprobs) or _uncovered(tokens.spans, len(generated))
+
+
+def _improbable(logprobs: Sequence[float]) -> str:
+    if not isfinite(sum(logprobs)):
+        return "a log-probability is NaN or infinite"
+    if max(logprobs) > ROUNDING:
+        return f"a log-probability is {max(logprobs)}, which is over 0"
+    if min(logprobs) <= LOWEST:
+        return f"a log-probability is {min(logprobs)}: the engine says that this token cannot be sampled"
+    return ""
+
+
+def _uncovered(spans: Sequence[PolicySpan], generated: int) -> str:
+    counts = [span.count for span in spans]
+    if spans and (min(counts) < 1 or sum(counts) != generated):
+        return f"the policy spans are of {counts} tokens, and {generated} were generated"
+    return ""
+
+
+def _other_count(tokens: EngineTokens, usage: ResponseUsage | None) -> tuple[int, int] | None:
+    """The engine's own count, where it is not how many tokens it gave."""
+    if usage is None:
+        return None
+    counted = usage.input_tokens, usage.output_tokens
+    return None if counted == (len(tokens.prompt) // 4, len(tokens.generated) // 4) else counted
