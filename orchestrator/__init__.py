@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.run_files import RunFiles
     from orchestrator.settings import Settings
     from orchestrator.tasks import MaterializedTask, materialize
+    from orchestrator.trainer import Trainer
 
 __all__ = [
     "Checked",
@@ -24,6 +25,7 @@ __all__ = [
     "OrchestratorError",
     "RunFiles",
     "Settings",
+    "Trainer",
     "check",
     "get_global_config",
     "load_config",
@@ -39,6 +41,7 @@ _PLACES: Final = {
     "OrchestratorError": "errors",
     "RunFiles": "run_files",
     "Settings": "settings",
+    "Trainer": "trainer",
     "check": "describing",
     "get_global_config": "config",
     "load_config": "config",

@@ -4,6 +4,8 @@ OrchestratorError
 ├── UsageError         the command line asks for something that cannot be done as asked
 ├── ConfigError        the configuration is wrong; `problems` has all of them
 ├── InputError         a file of tasks is wrong; `problems` has the first of them
+├── FeedTaken          another trainer goes on with this feed
+├── FeedStarved        a batch did not fill in time; the message names what is missing
 └── LaunchError        a part of the deployment could not be started or kept running
     ├── VenvError      a component's venv could not be built
     └── WorkerDied     a worker ended before it served, repeatedly
@@ -17,6 +19,8 @@ from typing import NamedTuple
 
 __all__ = [
     "ConfigError",
+    "FeedStarved",
+    "FeedTaken",
     "InputError",
     "LaunchError",
     "OrchestratorError",
@@ -62,6 +66,18 @@ class InputError(OrchestratorError):
 
     def __init__(self, message: str, *, problems: Sequence[Problem], total: int) -> None:
         self.problems, self.total = tuple(problems), total
+        super().__init__(message)
+
+
+class FeedTaken(OrchestratorError):
+    """Two trainers use one feed of one run."""
+
+
+class FeedStarved(OrchestratorError):
+    """A batch did not fill within the feed's patience; `missing` are rollouts that have not ended."""
+
+    def __init__(self, message: str, *, missing: Sequence[str]) -> None:
+        self.missing = tuple(missing)
         super().__init__(message)
 
 

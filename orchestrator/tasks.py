@@ -91,7 +91,7 @@ def read_tasks(path: Path, name: str | None = None) -> Iterator[TaskLine | Probl
                 if number == 1:
                     line = line.removeprefix(b"\xef\xbb\xbf")  # noqa: PLW2901 - a byte order mark is no JSON
                 if line.strip():
-                    yield _read(name, number, line)
+                    yield read_task(name, number, line)
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror}") from error
 
@@ -121,7 +121,7 @@ def materialize(config: Config, descriptions: Descriptions) -> Materialized:
     """Reads all tasks of the run. Raises `InputError` for bad lines, unless they are to be skipped, or `UsageError`."""
     settings = config.settings
     sessionless = tuple(n for n, d in descriptions.items() if d.kind == "resources" and not d.stateful)
-    tools = {n: _tools_for(d, descriptions) for n, d in descriptions.items() if d.kind == "agents"}
+    tools = {n: tools_for(d, descriptions) for n, d in descriptions.items() if d.kind == "agents"}
     tasks: list[MaterializedTask] = []
     told: list[Problem] = []
     bad = task_index = 0
@@ -134,10 +134,10 @@ def materialize(config: Config, descriptions: Descriptions) -> Materialized:
                 bad += 1
                 told += [agent] if bad <= SHOWN else []
                 continue
-            sent = _sent(line, tools[agent])
+            whole = sent(line, tools[agent])
             tasks += [
                 MaterializedTask(
-                    agent=agent, task_index=task_index, rollout_index=index, line=sent, sessionless=sessionless
+                    agent=agent, task_index=task_index, rollout_index=index, line=whole, sessionless=sessionless
                 )
                 for index in range(dataset.repeats)
             ]
@@ -201,7 +201,8 @@ def run_id_of(path: Path) -> str:
         raise UsageError(f"{path} is damaged: {error}") from error
 
 
-def _read(name: str, number: int, line: bytes) -> TaskLine | Problem:
+def read_task(name: str, number: int, line: bytes) -> TaskLine | Problem:
+    """The task in a line of the file `name`, or what is wrong with it."""
     where = f"{name}:{number}"
     fields = _fields(line)
     if isinstance(fields, str):
@@ -244,7 +245,7 @@ def _agent(dataset: Dataset, line: TaskLine, agents: Sequence[str]) -> str | Pro
     return name if name in agents else Problem(where, "agent_ref.name", f"no agent {name!r}; {nearest(name, agents)}")
 
 
-def _sent(line: TaskLine, tools: msgspec.Raw | None) -> bytes:
+def sent(line: TaskLine, tools: msgspec.Raw | None) -> bytes:
     """The line, with the resources' tools where it names none itself."""
     own = line.params.get("tools", msgspec.Raw(b"null"))
     if tools is None or msgspec.json.decode(own):
@@ -253,8 +254,8 @@ def _sent(line: TaskLine, tools: msgspec.Raw | None) -> bytes:
     return _ENCODER.encode({**line.fields, _PARAMS: params})
 
 
-def _tools_for(agent: Description, descriptions: Descriptions) -> msgspec.Raw | None:
-    """The tools of the instance named by an agent's `resources`, encoded."""
+def tools_for(agent: Description, descriptions: Descriptions) -> msgspec.Raw | None:
+    """The tools of the instance named by an agent's `resources`, encoded; None if there are none."""
     name = next((ref.name for ref in agent.references if ref.path == "resources"), None)
     tools = descriptions[name].tools if name is not None else ()
     return msgspec.Raw(_ENCODER.encode(tools)) if tools else None

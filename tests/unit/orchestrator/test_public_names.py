@@ -13,6 +13,7 @@ NAMES = [
     "OrchestratorError",
     "RunFiles",
     "Settings",
+    "Trainer",
     "check",
     "get_global_config",
     "load_config",

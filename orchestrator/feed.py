@@ -1,0 +1,272 @@
+"""What goes into a trainer's next batch, and when?
+
+Takes finished groups in one of two orders until the batch is full, looks at the staleness of what it would deliver,
+and drops what is too stale or teaches nothing, each with a record. What it delivers comes again after a crash unless
+it was committed. Made by `Trainer.feed`; it reads of a rollout only what versions it has.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self, cast
+
+from bus import Bus
+from orchestrator.admission import Guard, Pacing
+from orchestrator.advantages import without_variance
+from orchestrator.bell import Bell
+from orchestrator.delivered import Batch, Finished, Group
+from orchestrator.errors import FeedStarved
+from orchestrator.groups import Groups, Member, OpenGroup, Unit
+from orchestrator.policy_versions import versions_of
+
+READERS = 16
+"""Rollouts whose versions are read at once."""
+PATIENCE_S = 3600.0
+"""Seconds in which something must happen while a batch is awaited, unless something else is asked for."""
+NAMED = 10
+"""So many missing rollouts are named in a message; the error has all of them."""
+
+Order = Literal["finish", "fifo"]
+Drop = Callable[[dict[str, list[Unit]]], Awaitable[None]]
+"""Records what will not be used, by reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedOptions:
+    """How batches are made; see `Trainer.feed`. Exactly one of the first three says how large they are."""
+
+    groups: int | None
+    rollouts: int | None
+    tokens: int | None
+    order: Order
+    max_lag: int | None
+    drop_zero_variance: bool
+    straggler_s: float | None
+    patience_s: float
+
+    def __post_init__(self) -> None:
+        sizes = [size for size in (self.groups, self.rollouts, self.tokens) if size is not None]
+        if len(sizes) != 1 or sizes[0] < 1:
+            raise ValueError("say how large a batch is with one of groups, rollouts and tokens, at least 1")
+        if self.rollouts is not None and self.drop_zero_variance:
+            raise ValueError("drop_zero_variance compares the rollouts of a group: take groups or tokens")
+        if self.max_lag is not None and self.max_lag < 0:
+            raise ValueError("max_lag is 0 or more versions")
+
+
+class FeedView:
+    """What a feed sees of its trainer."""
+
+    def __init__(self, bus: Bus, run: str, groups: Groups, bell: Bell) -> None:
+        self.bus, self.run, self.groups, self.bell = bus, run, groups, bell
+        self.version = 0
+        self.pacing = Pacing(None, None, 0)
+        self.submitting = 0
+        """Submissions that are not done."""
+        self.complete = False
+        """Nothing more will be submitted."""
+
+
+class Feed:
+    """Batches, one after the other: `async for batch in feed`."""
+
+    def __init__(
+        self, view: FeedView, options: FeedOptions, drop: Drop, commit: Callable[[Batch], Awaitable[None]]
+    ) -> None:
+        self._view, self._options, self._drop, self._commit = view, options, drop, commit
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        """The next batch, whole; raises `FeedStarved`, `FeedTaken`, `BusError`.
+
+        Ends when nothing more will be submitted and everything was delivered; the last batch may be smaller then.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._options.patience_s
+        heard = self._view.bell.rings
+        while True:
+            if self._enough:
+                await self._drop_useless()
+                chosen = self._choose()
+                if unresolved := [unit for unit in chosen if not unit.resolved]:
+                    await self._resolve(unresolved)
+                    continue  # the version may have risen meanwhile
+                if chosen:
+                    return self._deliver(chosen)
+            if self._over:
+                raise StopAsyncIteration
+            if self._view.bell.rings != heard:
+                heard, deadline = self._view.bell.rings, loop.time() + self._options.patience_s
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._view.bell.wait()
+            except TimeoutError:
+                raise self._starved() from None
+
+    @property
+    def _final(self) -> bool:
+        """Whether what is there now is all that will ever be there."""
+        view = self._view
+        return view.complete and not view.submitting and not view.groups.unfinished_rollouts
+
+    @property
+    def _over(self) -> bool:
+        return self._final and not self._view.groups.units(single=self._options.rollouts is not None)
+
+    @property
+    def _enough(self) -> bool:
+        """Whether it is worth a look."""
+        groups = self._view.groups
+        if self._options.rollouts is not None:
+            return groups.ended_rollouts >= self._options.rollouts or self._final
+        return len(groups.ready) >= (self._options.groups or 1) or self._final or self._options.drop_zero_variance
+
+    def _units(self) -> list[Unit]:
+        units = self._view.groups.units(single=self._options.rollouts is not None)
+        if self._options.order == "finish":
+            return sorted(units, key=lambda unit: (unit.finished, unit.names))
+        return sorted(units, key=lambda unit: (_dispatched(unit.group), unit.names))
+
+    async def _drop_useless(self) -> None:
+        """Drops what is too stale by what is known, and what teaches nothing, until nothing of it is left."""
+        while True:
+            useless: dict[str, list[Unit]] = {}
+            for unit in self._view.groups.units(single=self._options.rollouts is not None):
+                if (reason := self._useless(unit)) is not None:
+                    useless.setdefault(reason, []).append(unit)
+            if not useless:
+                return
+            await self._drop(useless)
+
+    def _useless(self, unit: Unit) -> str | None:
+        max_lag = self._options.max_lag
+        if max_lag is not None and unit.resolved and unit.completed and self._view.version - unit.oldest > max_lag:
+            return "stale"
+        if not self._options.drop_zero_variance:
+            return None
+        if not unit.completed:
+            return "no_reward"
+        rewards = [member.end.reward for member in unit.completed if member.end is not None]
+        return "zero_variance" if without_variance(cast("list[float]", rewards)) else None
+
+    def _choose(self) -> list[Unit]:
+        """The next batch, if it is full, or the last one."""
+        options, final = self._options, self._final
+        size = options.groups or options.rollouts
+        units = self._units()
+        if options.order == "fifo" and not final:
+            units = _before_unfinished(units, self._view.groups.open.values(), single=options.rollouts is not None)
+        guard = None if final or not options.groups or options.order == "fifo" else self._guard(options.groups)
+        chosen: list[Unit] = []
+        tokens = 0
+        for unit in units:
+            if guard is not None and not guard.take(unit.group.version):
+                continue
+            if options.tokens is not None and chosen and tokens + unit.tokens > options.tokens:
+                return chosen
+            chosen.append(unit)
+            tokens += unit.tokens
+            if len(chosen) == size:
+                return chosen
+        return chosen if final else []
+
+    def _guard(self, batch: int) -> Guard:
+        groups = self._view.groups
+        used = groups.committed_now + groups.delivered_now
+        return Guard(self._view.pacing, batch, self._view.version, used, groups.undelivered())
+
+    async def _resolve(self, units: Iterable[Unit]) -> None:
+        """Reads which versions generated them."""
+        places = asyncio.Semaphore(READERS)
+
+        async def read(group: OpenGroup, member: Member) -> None:
+            async with places:
+                found = await versions_of(self._view.bus, member.rollout)
+                member.versions = found or (group.version, group.version)
+
+        unknown = [(unit.group, m) for unit in units for m in unit.completed if m.versions is None]
+        await asyncio.gather(*(read(group, member) for group, member in unknown))
+
+    def _deliver(self, units: Sequence[Unit]) -> Batch:
+        self._view.groups.take(units)
+        return Batch(
+            groups=tuple(self._group(unit) for unit in units),
+            version=self._view.version,
+            _units=tuple(units),
+            _commit=self._commit,
+        )
+
+    def _group(self, unit: Unit) -> Group:
+        group = unit.group
+        return Group(
+            id=group.id,
+            agent=group.agent,
+            task_index=group.task_index,
+            epoch=group.epoch,
+            version=group.version,
+            lag=max(0, self._view.version - unit.oldest),
+            rollouts=tuple(self._finished(group, member) for member in unit.members),
+        )
+
+    def _finished(self, group: OpenGroup, member: Member) -> Finished:
+        end = member.end
+        assert end is not None
+        return Finished(
+            rollout_id=member.rollout,
+            index=member.index,
+            outcome=cast("Any", end.outcome.partition(".")[2]),
+            reward=end.reward,
+            error=end.error,
+            message=end.message,
+            versions=member.versions or (group.version, group.version),
+            tokens=end.tokens,
+            stats=end.stats,
+            _bus=self._view.bus,
+            _run=self._view.run,
+        )
+
+    def _starved(self) -> FeedStarved:
+        view, options = self._view, self._options
+        asked = (
+            f"{options.groups} groups" if options.groups
+            else f"{options.rollouts} rollouts" if options.rollouts
+            else f"{options.tokens} tokens"
+        )  # fmt: skip
+        missing = [member.rollout for group in view.groups.unfinished for member in group.unfinished]
+        ready = len(view.groups.ready)
+        state = f"{ready} groups wait, {len(missing)} rollouts have not ended"
+        told = [f"no batch of {asked}: nothing has happened for {options.patience_s:g} s (patience_s); {state}"]
+        if missing:
+            more = ", …" if len(missing) > NAMED else ""
+            told.append(f"missing: {', '.join(missing[:NAMED])}{more}")
+        bound = view.pacing.bound
+        if bound is not None and len(view.groups.open) + view.groups.committed_now >= bound:
+            told.append(
+                f"nothing more is asked for at policy version {view.version}, since {view.groups.committed_now} groups "
+                f"were committed at it and {len(view.groups.open)} are open, of {bound}: call policy_updated when the "
+                f"weights have changed, or give connect(groups=…) as many groups as you train on between two versions"
+            )
+        elif not missing and not view.submitting:
+            told.append("nothing is being submitted: submit more tasks, or say no_more_tasks() for a last, smaller one")
+        return FeedStarved("; ".join(told), missing=missing)
+
+
+def _dispatched(group: OpenGroup) -> tuple[Any, ...]:
+    """A key that sorts groups as they were asked for."""
+    return group.version, group.asked, group.task_index, group.id
+
+
+def _before_unfinished(units: list[Unit], groups: Iterable[OpenGroup], *, single: bool) -> list[Unit]:
+    """Those that were asked for before everything that has not ended; of single rollouts, by index in the group."""
+    waits = min(
+        ((_dispatched(group), _first(group, single=single)) for group in groups if not group.ended), default=None
+    )
+    if waits is None:
+        return units
+    return [unit for unit in units if (_dispatched(unit.group), unit.members[0].index) < waits]
+
+
+def _first(group: OpenGroup, *, single: bool) -> int:
+    return group.unfinished[0].index if single else 0

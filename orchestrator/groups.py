@@ -1,0 +1,210 @@
+"""Which groups of a trainer's run are there, and what has become of their rollouts?
+
+Pure. `run_log` fills it from the log, `trainer` admits by its counts, `feed` takes batches from it. It knows nothing of
+what a rollout said: only how it ended.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from contracts.events import Outcome
+from contracts.rollouts import RolloutStats
+
+
+class End(NamedTuple):
+    """How a rollout ended."""
+
+    outcome: Outcome
+    reward: float | None
+    """None where it failed or was cancelled."""
+    error: str
+    """Kind of the error, empty where there is a reward."""
+    message: str
+    stats: RolloutStats | None
+    time: datetime
+
+    @property
+    def tokens(self) -> int:
+        """Generated tokens, as the engines count them."""
+        return self.stats.usage.output_tokens if self.stats is not None else 0
+
+
+@dataclass(slots=True)
+class Member:
+    """One rollout of a group."""
+
+    index: int
+    rollout: str
+    """ID of its latest attempt."""
+    end: End | None = None
+    versions: tuple[int, int] | None = None
+    """The oldest and the newest policy version that generated any of its tokens; None: not known yet."""
+    taken: bool = False
+    """It is in a batch, or gone."""
+    gone: bool = False
+    """It was committed or dropped."""
+
+
+@dataclass(slots=True, eq=False)
+class OpenGroup:
+    """A group of which not all is committed or dropped."""
+
+    id: str
+    agent: str
+    task_index: int
+    epoch: int
+    version: int
+    """The policy version when it was asked for."""
+    asked: datetime
+    members: list[Member]
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of its rollouts have."""
+        return all(member.end is not None for member in self.members)
+
+    @property
+    def first_end(self) -> datetime | None:
+        """When the first of its rollouts ended."""
+        return min((member.end.time for member in self.members if member.end is not None), default=None)
+
+    @property
+    def unfinished(self) -> list[Member]:
+        """The rollouts that have not ended."""
+        return [member for member in self.members if member.end is None]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What goes into a batch as one: what is left of a group that has ended, or a single rollout."""
+
+    group: OpenGroup
+    members: tuple[Member, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a record calls it: the group's ID where it is the whole of it, else the rollouts' first IDs."""
+        if len(self.members) == len(self.group.members):
+            return (self.group.id,)
+        return tuple(f"{self.group.id}-{member.index:02d}" for member in self.members)
+
+    @property
+    def tokens(self) -> int:
+        """Generated tokens."""
+        return sum(member.end.tokens for member in self.members if member.end is not None)
+
+    @property
+    def completed(self) -> list[Member]:
+        """The rollouts that have a reward."""
+        return [member for member in self.members if member.end is not None and member.end.reward is not None]
+
+    @property
+    def finished(self) -> datetime:
+        """When the last of it ended."""
+        return max(member.end.time for member in self.members if member.end is not None)
+
+    @property
+    def resolved(self) -> bool:
+        """Whether it is known which versions generated it."""
+        return all(member.versions is not None for member in self.completed)
+
+    @property
+    def oldest(self) -> int:
+        """The oldest version that generated any token that can be trained on; as asked for where none is known."""
+        known = [member.versions[0] for member in self.completed if member.versions is not None]
+        return min(known, default=self.group.version)
+
+
+@dataclass(slots=True)
+class Groups:
+    """All groups of a run."""
+
+    known: set[str] = field(default_factory=set)
+    """IDs of all that were ever asked for."""
+    open: dict[str, OpenGroup] = field(default_factory=dict)
+    """By ID: those of which something is not committed or dropped."""
+    ready: dict[str, OpenGroup] = field(default_factory=dict)
+    """Of these, the ones that have ended, of which something is still to be delivered."""
+    committed_now: int = 0
+    """Groups that were delivered at the present policy version and are committed."""
+    unfinished_rollouts: int = 0
+    ended_rollouts: int = 0
+    """That have ended and are not delivered."""
+
+    def add(self, group: OpenGroup) -> None:
+        """A group is asked for, of which nothing has ended."""
+        self.known.add(group.id)
+        self.open[group.id] = group
+        self.unfinished_rollouts += len(group.members)
+
+    def forget(self, group: OpenGroup) -> None:
+        """It is not known whether it was asked for."""
+        self.known.discard(group.id)
+        if self.open.pop(group.id, None) is not None:
+            self.unfinished_rollouts -= len(group.unfinished)
+            self.ready.pop(group.id, None)
+
+    def end(self, group: OpenGroup, member: Member, end: End) -> None:
+        """A rollout has ended, the first time that this is said."""
+        member.end = end
+        self.unfinished_rollouts -= 1
+        self.ended_rollouts += not member.gone
+        if group.ended and group.id in self.open:
+            self.ready[group.id] = group
+
+    def units(self, *, single: bool) -> list[Unit]:
+        """What can be delivered: whole groups, or with `single` each rollout that has ended."""
+        if not single:
+            return [Unit(group, tuple(_left(group))) for group in self.ready.values()]
+        return [Unit(g, (m,)) for g in self.open.values() for m in _left(g) if m.end is not None]
+
+    def undelivered(self) -> list[int]:
+        """The versions at which the groups were asked for of which something is still to be delivered, ended or not."""
+        return [group.version for group in self.open.values() if any(True for _ in _left(group))]
+
+    def take(self, units: Iterable[Unit]) -> None:
+        """They are in a batch."""
+        for unit in units:
+            for member in unit.members:
+                self._deliver(member)
+            self._check_delivered(unit.group)
+
+    def remove(self, units: Iterable[Unit], *, now: bool) -> None:
+        """They are committed or dropped; `now` says that they were committed at the present policy version."""
+        for unit in units:
+            for member in unit.members:
+                self._deliver(member)
+                member.gone = True
+            self._check_delivered(unit.group)
+            if all(member.gone for member in unit.group.members) and self.open.pop(unit.group.id, None) is not None:
+                self.committed_now += now
+
+    def _deliver(self, member: Member) -> None:
+        if not member.taken:
+            member.taken = True
+            self.ended_rollouts -= 1
+
+    def _check_delivered(self, group: OpenGroup) -> None:
+        if not any(True for _ in _left(group)):
+            self.ready.pop(group.id, None)
+
+    @property
+    def delivered_now(self) -> int:
+        """Groups that are wholly in batches that were not committed yet."""
+        return len(self.open) - len(self.undelivered())
+
+    @property
+    def unfinished(self) -> list[OpenGroup]:
+        """Groups of which some rollout has not ended."""
+        return [group for group in self.open.values() if not group.ended]
+
+    @property
+    def waiting(self) -> int:
+        """Groups that have ended and are not committed."""
+        return len(self.open) - len(self.unfinished)
+
+
+def _left(group: OpenGroup) -> Iterator[Member]:
+    return (member for member in group.members if not member.taken)

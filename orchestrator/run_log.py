@@ -1,0 +1,196 @@
+"""How does a trainer's picture of its run come from the log, and get into it?
+
+Reads what a run has asked for and what has ended, asks for groups, and hears the ends as they come. Everything that
+`groups` holds can be read anew: a trainer that starts again knows what the one before knew. Called by `trainer`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from secrets import token_hex
+from typing import Final
+
+import msgspec
+
+from bus import Bus, Conflict
+from bus.headings import headings, last_sequence
+from contracts.events import Event, Outcome, Recorded
+from contracts.ids import ROOT_CALL, RolloutId, attempt_id
+from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutStats
+from orchestrator.attempts import ask_again, give_up, request_of_rollout
+from orchestrator.groups import End, Groups, Member, OpenGroup
+from orchestrator.settings import RetrySettings
+from orchestrator.submission import epoch_of, member_id, new_group, place_of
+
+READERS: Final = 32
+"""Rollouts that are looked up in the log at once."""
+
+
+class _Completed(msgspec.Struct):
+    reward: float
+    stats: RolloutStats | None = None
+
+
+_COMPLETED: Final = msgspec.json.Decoder(_Completed)
+_FAILED: Final = msgspec.json.Decoder(RolloutFailure)
+_REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
+
+
+class RunLog:
+    """One run in the log."""
+
+    def __init__(self, bus: Bus, run: str, groups: Groups, retry: RetrySettings, changed: Callable[[], None]) -> None:
+        """`changed` is called whenever a rollout has ended."""
+        self._bus, self._run, self._groups, self._retry, self._changed = bus, run, groups, retry, changed
+        self._next: list[int] = []
+
+    async def read(self, consumed: set[str]) -> None:
+        """Learns what is in the log. What a trainer was killed over, the rest of a group, is asked for.
+
+        `consumed` is what the feed is done with: groups, or rollouts by the ID of their first attempt.
+        """
+        asked: dict[str, dict[int, int]] = {}
+        """Of each group the latest attempt of each index."""
+        ended: set[str] = set()
+        for partition in range(self._bus.config.partitions):
+            last = await last_sequence(self._bus, partition)
+            self._next.append(last + 1)
+            requests = f"{self._bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
+            ends = self._bus.subjects.ended_of(partition, self._run)
+            async for noted in headings(self._bus, requests, ends, partition=partition, last=last):
+                rollout = noted.heading.rollout
+                if (place := place_of(self._run, rollout)) is None:
+                    continue
+                self._groups.known.add(place.group)
+                if place.group in consumed:
+                    continue
+                if noted.heading.form == "ended":
+                    ended.add(rollout)
+                else:
+                    attempts = asked.setdefault(place.group, {})
+                    attempts[place.number] = max(place.attempt, attempts.get(place.number, 0))
+        places = asyncio.Semaphore(READERS)
+
+        async def restore(group: str, attempts: dict[int, int]) -> None:
+            async with places:
+                await self._restore(group, attempts, ended, consumed)
+
+        await asyncio.gather(*(restore(group, attempts) for group, attempts in asked.items()))
+
+    async def _restore(self, name: str, attempts: dict[int, int], ended: set[str], consumed: set[str]) -> None:
+        recorded, request = await request_of_rollout(self._bus, _attempt(name, *next(iter(attempts.items()))))
+        group = new_group(
+            name,
+            agent=request.agent,
+            task_index=request.task_index,
+            epoch=epoch_of(name),
+            version=request.policy_version or 0,
+            asked=recorded.event.time,
+            size=request.group_size,
+        )
+        self._groups.add(group)
+        missing = []
+        for member in group.members:
+            if member.index in attempts:
+                member.rollout = _attempt(name, member.index, attempts[member.index])
+            else:
+                missing.append(member)
+            if member_id(name, member.index) in consumed:
+                member.gone = member.taken = True
+            if member.rollout in ended:
+                found = await self._bus.last(self._bus.subjects.ended(self._run, member.rollout))
+                if found is not None:
+                    await self._hear(found.event)
+        if all(member.gone for member in group.members):
+            self._groups.forget(group)
+            self._groups.known.add(name)
+        first = msgspec.structs.replace(request, attempt=0, parent="")
+        await asyncio.gather(*(self._ask(group, member, first) for member in missing))
+
+    async def ask(self, group: OpenGroup, request: RolloutRequest) -> None:
+        """Asks for all rollouts of a group that is registered already; raises `BusError`."""
+        await asyncio.gather(*(self._ask(group, member, request) for member in group.members))
+
+    async def _ask(self, group: OpenGroup, member: Member, request: RolloutRequest) -> None:
+        bus, rollout = self._bus, member.rollout
+        event = bus.event(
+            type="rollout.requested",
+            subject=bus.subjects.request("agents", request.agent, 1, rollout, ROOT_CALL),
+            data=msgspec.json.encode(msgspec.structs.replace(request, rollout_index=member.index)),
+            rolloutid=rollout,
+            callkey=ROOT_CALL,
+            replyto=bus.subjects.ended(self._run, rollout),
+            traceparent=f"00-{token_hex(16)}-{token_hex(8)}-01",
+        )
+        try:
+            await bus.publish(event)
+        except Conflict as conflict:  # it was asked for before, perhaps at an older version
+            await self._take_over(group, member, conflict.stored)
+
+    async def _take_over(self, group: OpenGroup, member: Member, stored: Recorded) -> None:
+        before = _REQUEST.decode(await self._bus.fetch_data(stored.event)).policy_version
+        group.version = min(group.version, before or 0)
+        found = await self._bus.last(self._bus.subjects.ended(self._run, member.rollout))
+        if found is not None:
+            await self._hear(found.event)
+
+    async def follow(self) -> None:
+        """Hears what ends, for ever; raises `BusError` when the log is lost."""
+        try:
+            async with asyncio.TaskGroup() as readers:
+                for partition, start in enumerate(self._next):
+                    readers.create_task(self._follow(partition, start))
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    async def _follow(self, partition: int, start: int) -> None:
+        ends = self._bus.subjects.ended_of(partition, self._run)
+        async for recorded in self._bus.scan(ends, partition=partition, start=start, follow=True):
+            await self._hear(recorded.event)
+
+    async def _hear(self, event: Event) -> None:
+        place = place_of(self._run, event.rolloutid)
+        group = self._groups.open.get(place.group) if place is not None else None
+        if place is None or group is None or place.number >= len(group.members):
+            return
+        member = group.members[place.number]
+        if member.end is not None or member.rollout != event.rolloutid:
+            return
+        end = _end(event, await self._bus.fetch_data(event))
+        if event.type == "rollout.failed" and await self._again(member, place.attempt, end, event):
+            return
+        self._groups.end(group, member, end)
+        self._changed()
+
+    async def _again(self, member: Member, attempt: int, end: End, event: Event) -> bool:
+        """Asks again for a rollout that failed, if it is to be."""
+        if self._retry.attempts == 1 or end.error not in self._retry.on:
+            return False
+        if attempt + 1 >= self._retry.attempts:
+            told = f"failed {attempt + 1} times, at last with {end.error}: {end.message}"
+            await give_up(self._bus, event.rolloutid, told)
+            return False
+        failed = member.rollout
+        first = failed.removesuffix(f"-a{attempt}") if attempt else failed
+        member.rollout = attempt_id(first, attempt + 1)
+        await ask_again(self._bus, failed, event.id)
+        return True
+
+
+def _attempt(group: str, index: int, attempt: int) -> RolloutId:
+    first = member_id(group, index)
+    return attempt_id(first, attempt) if attempt else first
+
+
+def _end(event: Event, data: bytes) -> End:
+    if event.type == "rollout.completed":
+        done = _COMPLETED.decode(data)
+        return End("rollout.completed", float(done.reward), "", "", done.stats, event.time)
+    failure = _FAILED.decode(data)
+    outcome: Outcome = "rollout.cancelled" if event.type == "rollout.cancelled" else "rollout.failed"
+    return End(outcome, None, failure.kind, failure.message, failure.stats, event.time)
+
+
+def now() -> datetime:
+    """The time of what is asked for now."""
+    return datetime.now(UTC)

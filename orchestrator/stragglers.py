@@ -1,0 +1,55 @@
+"""When has a group waited long enough for its last rollouts?
+
+A rollout that has not ended so many seconds after the first of its group is cancelled, by an event as `jetgym cancel`
+writes it, so its group ends with a reason for it. Run by `Trainer` beside everything else.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from bus import Bus
+from components.workers.cancellations import cancel
+from orchestrator.bell import Bell
+from orchestrator.groups import Groups, OpenGroup
+
+
+class Stragglers:
+    """Cuts those of one run."""
+
+    def __init__(self, bus: Bus, run: str, groups: Groups, bell: Bell) -> None:
+        self._bus, self._run, self._groups, self._bell = bus, run, groups, bell
+        self.after_s: float | None = None
+        """None: they are waited for."""
+        self._cut: set[str] = set()
+
+    async def watch(self) -> None:
+        """Cancels what is late, for ever."""
+        while True:
+            wait_s = None
+            if self.after_s is not None:
+                wait_s = await self._look(self.after_s)
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._bell.wait()
+            except TimeoutError:
+                continue
+
+    async def _look(self, after_s: float) -> float | None:
+        """Cancels what is late now; returns the seconds until something else may be."""
+        soonest = None
+        for group in self._groups.unfinished:
+            if (first := group.first_end) is None:
+                continue
+            left = (first + timedelta(seconds=after_s) - datetime.now(UTC)).total_seconds()
+            if left > 0:
+                soonest = left if soonest is None else min(soonest, left)
+            else:
+                await self._cancel(group, after_s)
+        return soonest
+
+    async def _cancel(self, group: OpenGroup, after_s: float) -> None:
+        for member in group.unfinished:
+            if member.rollout not in self._cut:
+                self._cut.add(member.rollout)
+                reason = f"straggler: it had not ended {after_s:g} s after the first of its group"
+                await cancel(self._bus, self._run, member.rollout, reason)

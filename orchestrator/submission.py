@@ -1,0 +1,132 @@
+"""What exactly does a trainer ask for, and under which IDs?
+
+The ID of a group follows from run, epoch, agent and task, that of a rollout from its group and its index, so that the
+same tasks submitted again, in any order and by any process, name the same rollouts. Called by `trainer`; it never
+talks to the log.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from contracts.ids import RolloutId, rollout_id
+from contracts.rollouts import RolloutRequest
+from contracts.tasks import Task
+from orchestrator.describing import Descriptions
+from orchestrator.errors import InputError, Problem, UsageError, nearest
+from orchestrator.groups import Member, OpenGroup
+from orchestrator.tasks import read_task, sent, tools_for
+
+AnyTask = Mapping[str, Any] | bytes | str | Task
+"""A task: its fields, or its line."""
+
+_SORTED: Final = msgspec.json.Encoder(order="sorted")
+_ID: Final = re.compile(r"(.+)-e(\d+)-([0-9a-f]{16})-(\d+)(?:-a(\d+))?")
+_DIGEST: Final = 8
+
+
+class Place(NamedTuple):
+    """What a rollout ID of a trainer's run says."""
+
+    group: str
+    number: int
+    """Index in the group."""
+    attempt: int
+
+
+def place_of(run: str, rollout: str) -> Place | None:
+    """The place of a rollout in its run; None where it is none of this run's."""
+    found = _ID.fullmatch(rollout)
+    if found is None or found[1] != run:
+        return None
+    return Place(f"{run}-e{found[2]}-{found[3]}", int(found[4]), int(found[5] or 0))
+
+
+def epoch_of(group: str) -> int:
+    """The epoch that a group belongs to."""
+    return int(group.rpartition("-")[0].rpartition("-e")[2])
+
+
+def member_id(group: str, index: int) -> RolloutId:
+    """The rollout ID of a member's first attempt."""
+    return rollout_id(f"{group}-{index:02d}")
+
+
+class Submission:
+    """Makes requests of the tasks of one run."""
+
+    def __init__(self, run: str, descriptions: Descriptions) -> None:
+        self._run, self._descriptions = run, descriptions
+        self._tools: dict[str, msgspec.Raw | None] = {}
+        self._sessionless = tuple(n for n, d in descriptions.items() if d.kind == "resources" and not d.stateful)
+        self._indices: dict[str, int] = {}
+        """Numbers of the tasks, by agent and digest, as they were first submitted."""
+
+    def agent(self, name: str | None) -> str:
+        """The agent of this name, or the only one; raises `UsageError`."""
+        agents = [known for known, description in self._descriptions.items() if description.kind == "agents"]
+        if name is None and len(agents) == 1:
+            return agents[0]
+        if name not in agents:
+            raise UsageError(f"name one of the agents: {nearest(name or '', agents)}")
+        return name
+
+    def group_of(self, task: AnyTask, agent: str, epoch: int) -> tuple[str, int, bytes]:
+        """The group's ID, the task's number, and its line; raises `InputError`."""
+        line = _line(task)
+        try:
+            digest = blake2b(_SORTED.encode([agent, msgspec.json.decode(line)]), digest_size=_DIGEST).hexdigest()
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _bad(len(self._indices), "", f"is no JSON: {error}") from error
+        index = self._indices.setdefault(f"{agent}/{digest}", len(self._indices))
+        return f"{self._run}-e{epoch}-{digest}", index, line
+
+    def request(self, group: OpenGroup, line: bytes, size: int) -> RolloutRequest:
+        """What the agent is asked, as the first of the group; raises `InputError`."""
+        read = read_task("tasks", group.task_index, line)
+        if isinstance(read, Problem):
+            raise _bad(group.task_index, read.path, read.message)
+        if group.agent not in self._tools:
+            self._tools[group.agent] = tools_for(self._descriptions[group.agent], self._descriptions)
+        return RolloutRequest(
+            task=msgspec.Raw(sent(read, self._tools[group.agent])),
+            agent=group.agent,
+            run_id=self._run,
+            task_index=group.task_index,
+            sessionless=self._sessionless,
+            policy_version=group.version,
+            group=group.id,
+            group_size=size,
+        )
+
+
+def new_group(
+    group: str, *, agent: str, task_index: int, epoch: int, version: int, asked: datetime, size: int
+) -> OpenGroup:
+    """A group of which nothing has ended."""
+    return OpenGroup(
+        id=group,
+        agent=agent,
+        task_index=task_index,
+        epoch=epoch,
+        version=version,
+        asked=asked,
+        members=[Member(index=index, rollout=member_id(group, index)) for index in range(size)],
+    )
+
+
+def _line(task: AnyTask) -> bytes:
+    if isinstance(task, Task):
+        return bytes(task.raw)
+    if isinstance(task, str):
+        return task.encode()
+    return task if isinstance(task, bytes) else msgspec.json.encode(task)
+
+
+def _bad(index: int, path: str, message: str) -> InputError:
+    problem = Problem(f"task {index}", path, message)
+    return InputError(str(problem), problems=[problem], total=1)

@@ -1,0 +1,455 @@
+"""How does a trainer ask for rollouts, get them in groups, and say what it has used?
+
+`Trainer` is the whole client: it submits tasks as far as the staleness bound allows, feeds batches of finished groups,
+records what was committed, and announces policy versions. Everything it knows it reads from the log when it starts, so
+it can be killed at any moment. It never looks into a rollout, and holds none: what they said stays in the log.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Self, TypedDict, Unpack
+
+import msgspec
+
+from bus import Conflict
+from bus.run_folder import CONFIG, RESULTS
+from components.workers.cancellations import cancel, cancel_run
+from contracts.feeds import FeedRecord
+from contracts.ids import check_name
+from contracts.rollouts import PolicyUpdated, RolloutRequest
+from orchestrator.admission import Pacing
+from orchestrator.bell import Bell
+from orchestrator.config import load_config
+from orchestrator.delivered import Batch, Finished, Group
+from orchestrator.describing import check
+from orchestrator.errors import UsageError, nearest
+from orchestrator.feed import PATIENCE_S, Feed, FeedOptions, FeedView, Order
+from orchestrator.feed_records import FeedRecords
+from orchestrator.groups import Groups, OpenGroup, Unit
+from orchestrator.launch import Deployment, Report
+from orchestrator.policy_versions import newest_version
+from orchestrator.run_files import RunFiles
+from orchestrator.run_log import RunLog, now
+from orchestrator.settings import RetrySettings
+from orchestrator.stragglers import Stragglers
+from orchestrator.submission import AnyTask, Submission, new_group
+
+UNFINISHED: Final = 8_192
+"""Rollouts that are unfinished at most, unless something else is asked for."""
+
+
+class Options(TypedDict, total=False):
+    """What both ways to a trainer take beside its run."""
+
+    feed: str
+    """Name of the feed, `trainer` by default. Another name takes the same run's rollouts once more."""
+    models: Sequence[str]
+    """Model instances that have the weights which are trained; by default the only one there is."""
+    groups: int
+    """That are trained on between two policy versions; with `max_lag` it paces what is asked for."""
+    max_lag: int
+    """Versions that a delivered group may be behind; 0 is exactly on-policy."""
+    unfinished: int
+    """Rollouts that are unfinished at most; 8192 by default."""
+    retry: RetrySettings
+    """Which failed rollouts are asked for again; by default as the config says, else none."""
+
+
+class TrainerState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trainer knows of its run."""
+
+    run: str
+    version: int
+    unfinished: int
+    """Groups that were asked for and have not ended."""
+    waiting: int
+    """Groups that have ended and are not committed: the depth of the queue."""
+    unfinished_rollouts: int
+    consumed: int
+    """Rollouts that were committed or dropped."""
+    staleness: dict[int, int]
+    """Committed rollouts by their staleness at delivery."""
+    dropped: dict[str, int]
+    """What was dropped, by reason."""
+
+
+class Trainer:
+    """The trainer's side of one run. Made by `connect` or `launch`."""
+
+    def __init__(self, deployment: Deployment, run: str, options: Options) -> None:
+        self.run = check_name(run, "run")
+        self.deployment, self.bus = deployment, deployment.bus
+        self.models = _models(deployment, options.get("models"))
+        self._groups, self._bell = Groups(), Bell()
+        self._view = FeedView(self.bus, run, self._groups, self._bell)
+        self._pacing = Pacing(options.get("groups"), options.get("max_lag"), options.get("unfinished", UNFINISHED))
+        self._view.pacing = self._pacing
+        self._records = FeedRecords(self.bus, run, options.get("feed", "trainer"))
+        self._submission = Submission(run, deployment.descriptions)
+        retry = options.get("retry", deployment.config.settings.retry)
+        self._log = RunLog(self.bus, run, self._groups, retry, self._bell.ring)
+        self._stragglers = Stragglers(self.bus, run, self._groups, self._bell)
+        self._recording = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changing = False
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls, url: str, *, run: str, namespace: str | None = None, **options: Unpack[Options]
+    ) -> AsyncIterator[Self]:
+        """A trainer on a deployment that runs elsewhere (`jetgym up`). What is deployed there, its log says.
+
+        Args:
+            url: of its NATS server.
+            run: the run's name. A trainer that is started again under it goes on with what is there.
+            namespace: of the deployment, where it is not `jetgym`.
+            options: see `Options`.
+
+        Raises:
+            UsageError: nothing is deployed there, or the options do not fit it.
+            BusError: the server cannot be reached.
+        """
+        overrides = [] if namespace is None else [f"log.namespace={namespace}"]
+        config = load_config([], overrides, flags={"server": {"url": url}})
+        async with (
+            Deployment.connect(url, config, _tell_nobody) as deployment,
+            cls._open(deployment, run, options) as it,
+        ):
+            yield it
+
+    @classmethod
+    @asynccontextmanager
+    async def launch(
+        cls,
+        configs: str | Path | Sequence[str | Path],
+        *overrides: str,
+        run: str,
+        output: Path | None = None,
+        report: Report = lambda _: None,
+        **options: Unpack[Options],
+    ) -> AsyncIterator[Self]:
+        """A trainer with a deployment of its own, which ends with it.
+
+        Args:
+            configs: files as `jetgym up` takes them.
+            overrides: of the config, as on the command line.
+            run: see `connect`.
+            output: directory of the log and of the workers' logs, by default `results/<run>`. A trainer that is
+                started again with it goes on with what is there.
+            report: told what is going on.
+            options: see `Options`.
+
+        Raises `ConfigError`, `LaunchError`, `BusError`.
+        """
+        names = [str(configs)] if isinstance(configs, str | Path) else [str(name) for name in configs]
+        config = load_config(names, overrides)
+        checked = await check(config, report)
+        folder = output or RESULTS / run
+        async with AsyncExitStack() as stack:
+            files = stack.enter_context(RunFiles(folder))
+            deployment = await stack.enter_async_context(Deployment.start(checked, files, report))
+            (folder / CONFIG).write_text(config.to_yaml(checked.descriptions))
+            yield await stack.enter_async_context(cls._open(deployment, run, options))
+
+    @classmethod
+    @asynccontextmanager
+    async def _open(cls, deployment: Deployment, run: str, options: Options) -> AsyncIterator[Self]:
+        trainer = cls(deployment, run, options)
+        await trainer._read()
+        trainer._keep(trainer._log.follow)
+        trainer._keep(trainer._stragglers.watch)
+        trainer._keep(lambda: deployment.while_alive(asyncio.Event().wait()))
+        try:
+            yield trainer
+        finally:
+            for task in trainer._tasks:
+                task.cancel()
+            await asyncio.gather(*trainer._tasks, return_exceptions=True)
+
+    async def _read(self) -> None:
+        """Learns everything from the log."""
+        known = [await newest_version(self.bus, model) for model in self.models]
+        self._view.version = max((version for version in known if version is not None), default=0)
+        await self._announce(self._view.version)
+        await self._records.read()
+        await self._log.read(self._records.consumed)
+        self._groups.committed_now = self._records.committed[self._view.version]
+        if not self._records.opened:
+            await self._records.write("opened", self._record(self._view.version))
+
+    def _keep(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Runs beside everything else. If it fails, so does whatever waits."""
+
+        async def run() -> None:
+            try:
+                await work()
+            except Exception as error:  # noqa: BLE001 - raised where the trainer waits
+                self._bell.break_with(error)
+
+        self._tasks.add(asyncio.create_task(run()))
+
+    # Asking
+
+    @property
+    def version(self) -> int:
+        """The policy version that was announced last."""
+        return self._view.version
+
+    async def submit(
+        self, tasks: Iterable[AnyTask], agent: str | None = None, *, group_size: int = 8, epoch: int = 0
+    ) -> int:
+        """Asks for a group of rollouts of each task; waits while the bound on unfinished work is reached.
+
+        What was submitted before, by whichever process, adds nothing: the same task for the same agent in the same
+        epoch is the same group. So a trainer that starts again submits what it would have submitted at first. It waits
+        for as long as nothing is committed: run it beside the feed.
+
+        Args:
+            tasks: task lines, or their fields; an endless iterator too.
+            agent: name of the agent's instance; may be left out where there is one.
+            group_size: rollouts of each task.
+            epoch: to ask for the same tasks once more.
+
+        Returns:
+            How many groups were new.
+
+        Raises:
+            InputError: a task is none. Those before it were submitted.
+            BusError: the log was away for too long; submit the same tasks again.
+        """
+        if group_size < 1 or epoch < 0:
+            raise ValueError("group_size is 1 or more, and epoch 0 or more")
+        name, new = self._submission.agent(agent), 0
+        self._view.submitting += 1
+        try:
+            for task in tasks:
+                group_id, index, line = self._submission.group_of(task, name, epoch)
+                if group_id in self._groups.known:
+                    continue
+                await self._until_room(group_size)
+                group = new_group(
+                    group_id,
+                    agent=name,
+                    task_index=index,
+                    epoch=epoch,
+                    version=self._view.version,
+                    asked=now(),
+                    size=group_size,
+                )
+                request = self._submission.request(group, line, group_size)
+                self._groups.add(group)
+                await self._ask(group, request)
+                new += 1
+        finally:
+            self._view.submitting -= 1
+            self._bell.ring()
+        return new
+
+    def no_more_tasks(self) -> None:
+        """Nothing more will be submitted after what is being submitted: feeds end when everything is delivered."""
+        self._view.complete = True
+        self._bell.ring()
+
+    async def _until_room(self, size: int) -> None:
+        while self._changing or not self._view.pacing.room(
+            open_groups=len(self._groups.open),
+            committed_now=self._groups.committed_now,
+            rollouts=self._groups.unfinished_rollouts,
+            size=size,
+        ):
+            await self._bell.wait()
+        if self._bell.broken is not None:
+            raise self._bell.broken
+
+    async def _ask(self, group: OpenGroup, request: RolloutRequest) -> None:
+        """A group that was begun is asked for whole, also if whoever submits is cancelled."""
+        asking = asyncio.create_task(self._log.ask(group, request))
+        try:
+            await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            with suppress(Exception):  # it was cancelled, which is what is told
+                await asking
+            raise
+        except BaseException:
+            self._groups.forget(group)
+            raise
+
+    # Taking
+
+    def feed(
+        self,
+        *,
+        groups: int | None = None,
+        rollouts: int | None = None,
+        tokens: int | None = None,
+        order: Order = "finish",
+        max_lag: int | None = None,
+        drop_zero_variance: bool = False,
+        straggler_s: float | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> Feed:
+        """Batches of finished groups: `async for batch in trainer.feed(groups=16)`.
+
+        What was delivered and not committed does not come again in this process, but after a restart. Its options are
+        the trainer's until the next feed is made.
+
+        Args:
+            groups: a batch has so many; without any size, as many as `connect` was given.
+            rollouts: a batch has so many rollouts instead, each as a group of one as soon as it has ended.
+            tokens: a batch has whole groups of so many generated tokens at most; one that has more comes alone.
+            order: `finish`: as they finish, but that what is older can still be in time for `max_lag`; `fifo`: as they
+                were asked for.
+            max_lag: versions that a group may be behind at delivery, instead of what `connect` was given. What is
+                staler is dropped.
+            drop_zero_variance: groups without two different rewards are dropped, and the batch still fills.
+            straggler_s: seconds after the first rollout of a group has ended at which the others are cancelled.
+            patience_s: seconds in which something must happen while a batch is awaited.
+        """
+        given = self._pacing
+        chosen = FeedOptions(
+            groups=groups if groups or rollouts or tokens else given.groups,
+            rollouts=rollouts,
+            tokens=tokens,
+            order=order,
+            max_lag=given.max_lag if max_lag is None else max_lag,
+            drop_zero_variance=drop_zero_variance,
+            straggler_s=straggler_s,
+            patience_s=patience_s,
+        )
+        self._view.pacing = Pacing(given.groups or chosen.groups, chosen.max_lag, given.unfinished)
+        self._stragglers.after_s = chosen.straggler_s
+        self._bell.ring()
+        return Feed(self._view, chosen, self._drop, self.commit)
+
+    async def commit(self, batch: Batch) -> None:
+        """The batch was used: it does not come again. Durable when this returns; again changes nothing.
+
+        Raises `FeedTaken` where another trainer feeds under the same name, `BusError`.
+        """
+        async with self._recording:
+            units = [unit for unit in batch._units if not all(m.gone for m in unit.members)]  # noqa: SLF001
+            if not units:
+                return
+            names = tuple(name for unit in units for name in unit.names)
+            record = self._record(batch.version, units, committed=names, lags=dict(batch.lags))
+            await self._records.write("committed", record)
+            self._groups.remove(units, now=batch.version == self._view.version)
+        self._bell.ring()
+
+    async def _drop(self, useless: Mapping[str, Sequence[Unit]]) -> None:
+        async with self._recording:
+            units = [unit for those in useless.values() for unit in those]
+            reasons = {name: reason for reason, those in useless.items() for unit in those for name in unit.names}
+            await self._records.write("dropped", self._record(self._view.version, units, dropped=reasons))
+            self._groups.remove(units, now=False)
+        self._bell.ring()
+
+    def _record(self, version: int, units: Sequence[Unit] = (), **what: Any) -> FeedRecord:
+        pacing = self._view.pacing
+        bounds = {"groups": pacing.groups, "max_lag": pacing.max_lag}
+        unfinished = len(self._groups.unfinished)
+        return FeedRecord(
+            version=version,
+            groups=_emptied(units),
+            rollouts=self._records.rollouts + sum(len(unit.members) for unit in units),
+            unfinished=unfinished,
+            waiting=len(self._groups.open) - unfinished - _emptied(units),
+            pacing={name: bound for name, bound in bounds.items() if bound is not None},
+            **what,
+        )
+
+    # Policy versions and cancellation
+
+    async def policy_updated(self, version: int, models: Sequence[str] | None = None) -> None:
+        """The models have new weights. What is asked for from now on is of this version.
+
+        Announcing the present version again changes nothing. Raises `ValueError` for one that is older, `BusError`.
+        """
+        if version < self._view.version:
+            raise ValueError(f"policy version {version} is older than {self._view.version}, which was announced")
+        await self._announce(version, models)
+        if version > self._view.version:
+            self._view.version = version
+            self._groups.committed_now = 0
+        self._bell.ring()
+
+    async def _announce(self, version: int, models: Sequence[str] | None = None) -> None:
+        for model in models or self.models:
+            data = msgspec.json.encode(PolicyUpdated(instance=model, version=version))
+            event = self.bus.event(type="policy.updated", subject=self.bus.subjects.policy(model, version), data=data)
+            with suppress(Conflict):
+                await self.bus.publish(event)
+
+    @asynccontextmanager
+    async def weights_changing(self, version: int) -> AsyncIterator[None]:
+        """Asks for nothing while the weights change, then announces the version. What runs goes on."""
+        self._changing = True
+        try:
+            yield
+            await self.policy_updated(version)
+        finally:
+            self._changing = False
+            self._bell.ring()
+
+    async def cancel(
+        self,
+        *,
+        rollout: str | Finished | None = None,
+        group: str | Group | None = None,
+        reason: str = "cancelled by the trainer",
+    ) -> None:
+        """Has a rollout, a group, or without either the whole run end as cancelled. What has ended keeps its end.
+
+        A run that was cancelled stays so: what is submitted to it later is cancelled too.
+        """
+        if rollout is not None and group is not None:
+            raise ValueError("name a rollout or a group, not both")
+        if rollout is not None:
+            await cancel(self.bus, self.run, rollout if isinstance(rollout, str) else rollout.rollout_id, reason)
+        elif group is not None:
+            found = self._groups.open.get(group if isinstance(group, str) else group.id)
+            for member in found.unfinished if found is not None else ():
+                await cancel(self.bus, self.run, member.rollout, reason)
+        else:
+            await cancel_run(self.bus, self.run, reason)
+
+    def state(self) -> TrainerState:
+        """The queue and the staleness of the run so far."""
+        return TrainerState(
+            run=self.run,
+            version=self._view.version,
+            unfinished=len(self._groups.unfinished),
+            waiting=self._groups.waiting,
+            unfinished_rollouts=self._groups.unfinished_rollouts,
+            consumed=self._records.rollouts,
+            staleness=dict(sorted(self._records.lags.items())),
+            dropped=dict(self._records.dropped),
+        )
+
+
+def _emptied(units: Iterable[Unit]) -> int:
+    """Of how many groups nothing is left without these."""
+    going: dict[str, int] = {}
+    groups = {}
+    for unit in units:
+        groups[unit.group.id] = unit.group
+        going[unit.group.id] = going.get(unit.group.id, 0) + sum(not member.gone for member in unit.members)
+    return sum(sum(not m.gone for m in groups[name].members) == count for name, count in going.items())
+
+
+def _models(deployment: Deployment, names: Sequence[str] | None) -> tuple[str, ...]:
+    there = [name for name, description in deployment.descriptions.items() if description.kind == "models"]
+    if names is None:
+        if len(there) > 1:
+            raise UsageError(f"which models are trained? Name them with models=(…); {nearest('', there)}")
+        return tuple(there)
+    if unknown := [name for name in names if name not in there]:
+        raise UsageError(f"there is no model {unknown[0]!r}; {nearest(unknown[0], there)}")
+    return tuple(names)
+
+
+def _tell_nobody(text: str) -> None:
+    """Connecting takes too short to be told."""

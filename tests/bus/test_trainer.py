@@ -1,0 +1,395 @@
+"""A trainer on a real server: what it asks for, what it is fed, and what it finds when it starts again."""
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from bus import LogConfig
+from contracts.events import Event
+from contracts.rollouts import RolloutFailure, RolloutRequest
+from orchestrator import Trainer
+from orchestrator.errors import FeedStarved, FeedTaken, UsageError
+from orchestrator.settings import RetrySettings
+from tests.bus.trainers import Agents, deployed, tasks
+
+PATIENCE_S = 30.0
+
+
+def connected(server: str, config: LogConfig, **options: Any) -> Any:
+    return Trainer.connect(server, run="grpo", namespace=config.namespace, **options)
+
+
+async def test_f1_a_batch_has_what_was_asked_for_and_the_surplus_waits(server: str, config: LogConfig) -> None:
+    """F1: of ten groups, batches of four hold four, four, and at the end of it all the last two."""
+    async with deployed(server, config), connected(server, config) as trainer:
+        assert await trainer.submit(tasks(10), group_size=2) == 10
+        trainer.no_more_tasks()
+        async with asyncio.timeout(PATIENCE_S):
+            batches = [batch async for batch in trainer.feed(groups=4)]
+        assert [len(batch.groups) for batch in batches] == [4, 4, 2]
+        assert len({group.id for batch in batches for group in batch.groups}) == 10
+        assert all(group.rewards == [0.0, 1.0] for batch in batches for group in batch.groups)
+        assert all(group.advantages() == [-0.5, 0.5] for batch in batches for group in batch.groups)
+
+
+async def take(trainer: Trainer, **options: Any) -> Any:
+    """The next batch."""
+    async with asyncio.timeout(PATIENCE_S):
+        return await anext(trainer.feed(**options))
+
+
+def ids(*batches: Any) -> list[str]:
+    return sorted(group.id for batch in batches for group in batch.groups)
+
+
+async def held(agents: Agents) -> asyncio.Event:
+    """Nothing ends until the event that is returned is set."""
+    go = asyncio.Event()
+
+    async def behave(event: Event, request: RolloutRequest) -> None:
+        await go.wait()
+        await agents.complete(event, request)
+
+    agents.behave = behave
+    return go
+
+
+async def until_asked(agents: Agents, count: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while len(agents.requests) < count:  # noqa: ASYNC110 - the pool tells nobody
+            await asyncio.sleep(0.01)
+
+
+async def test_f1_a_batch_that_does_not_fill_ends_in_an_error_that_names_what_is_missing(
+    server: str, config: LogConfig
+) -> None:
+    """F1: within the feed's patience, whether the rest runs, was never submitted, or may not be asked for."""
+    async with deployed(server, config) as agents, connected(server, config) as trainer:
+        await trainer.submit(tasks(1), group_size=2)
+        with pytest.raises(FeedStarved, match=r"no batch of 2 groups: .*submit more tasks") as starved:
+            await take(trainer, groups=2, patience_s=0.3)
+        assert starved.value.missing == ()
+        await held(agents)
+        await trainer.submit(tasks(1, first=1), group_size=2)
+        with pytest.raises(FeedStarved, match="1 groups wait, 2 rollouts have not ended; missing: grpo-e0-") as starved:
+            await take(trainer, groups=2, patience_s=0.3)
+        assert len(starved.value.missing) == 2
+        submitting = asyncio.create_task(trainer.submit(tasks(1, first=2)))
+        with pytest.raises(FeedStarved, match="nothing more is asked for at policy version 0"):
+            await take(trainer, groups=2, max_lag=0, patience_s=0.3)
+        submitting.cancel()
+
+
+async def test_f2_what_was_not_committed_comes_again_and_what_was_committed_does_not(
+    server: str, config: LogConfig
+) -> None:
+    """F2: a trainer that stops with one batch committed, one in hand, and rollouts that have not ended."""
+    async with deployed(server, config) as agents:
+        async with connected(server, config) as trainer:
+            await trainer.submit(tasks(6), group_size=2)
+            committed, lost = await take(trainer, groups=2), await take(trainer, groups=2)
+            await committed.commit()
+            await committed.commit()
+            go = await held(agents)
+            await trainer.submit(tasks(2, first=6), group_size=2)
+        async with connected(server, config) as trainer:
+            assert trainer.state().consumed == 4
+            assert trainer.state().unfinished == 2
+            again = await take(trainer, groups=4)
+            assert set(ids(again)) > set(ids(lost))
+            assert not set(ids(again)) & set(ids(committed))
+            await again.commit()
+            go.set()
+            rest = await take(trainer, groups=2)
+            await rest.commit()
+            assert len(set(ids(committed, again, rest))) == 8
+        async with connected(server, config) as trainer:
+            assert trainer.state().waiting == trainer.state().unfinished == 0
+
+
+async def test_f2_the_rest_of_a_group_that_a_trainer_died_over_is_asked_for(server: str, config: LogConfig) -> None:
+    async with deployed(server, config) as agents:
+        async with connected(server, config) as trainer:
+            await trainer.submit(tasks(1), group_size=3)
+            batch = await take(trainer, groups=1)
+            await until_asked(agents, 3)
+        event, request = agents.requests[0]
+        name, half = request.group.replace("-e0-", "-e1-"), event.rolloutid.replace("-e0-", "-e1-")
+        bus = agents.bus
+        await bus.publish(
+            bus.event(
+                "rollout.requested",
+                bus.subjects.request("agents", "solver", 1, half, "run"),
+                msgspec.json.encode(msgspec.structs.replace(request, group=name)),
+                rolloutid=half,
+                callkey="run",
+                replyto=bus.subjects.ended("grpo", half),
+            )
+        )
+        async with connected(server, config) as trainer:
+            batch = await take(trainer, groups=2)
+            assert {group.id: len(group.rollouts) for group in batch.groups}[name] == 3
+
+
+async def test_f9_submitting_the_same_tasks_again_adds_nothing(server: str, config: LogConfig) -> None:
+    """F9: in the same process, after a restart, in another order, and as lines; another epoch adds all of them."""
+    async with deployed(server, config) as agents:
+        async with connected(server, config) as trainer:
+            assert await trainer.submit(tasks(3), group_size=2) == 3
+            assert await trainer.submit(reversed(tasks(3)), group_size=2) == 0
+        async with connected(server, config) as trainer:
+            assert await trainer.submit([json.dumps(task) for task in tasks(3)], group_size=2) == 0
+            assert await trainer.submit(tasks(4), group_size=2) == 1
+            assert await trainer.submit(tasks(2), group_size=2, epoch=1) == 2
+            await until_asked(agents, 12)
+            batch = await take(trainer, groups=6)
+            assert len(list(batch.rollouts)) == len(agents.requests) == 12
+            assert len({event.rolloutid for event, _ in agents.requests}) == 12
+
+
+async def test_f7_a_restart_does_not_change_how_much_may_be_asked_for(server: str, config: LogConfig) -> None:
+    """F7: at each step of a run, the capacity that a second trainer reads from the log is the first one's."""
+    async with deployed(server, config) as agents, connected(server, config, groups=2, max_lag=1) as trainer:
+        for step in range(6):
+            await room_is_the_same(server, config, trainer)
+            submitting = asyncio.create_task(trainer.submit(tasks(20), group_size=2))
+            batch = await take(trainer, groups=2, drop_zero_variance=step == 3)
+            submitting.cancel()
+            await asyncio.gather(submitting, return_exceptions=True)
+            await room_is_the_same(server, config, trainer, in_hand=True)
+            await batch.commit()
+            await room_is_the_same(server, config, trainer)
+            if step % 2:
+                await trainer.policy_updated(trainer.version + 1)
+        assert trainer.version == 3
+        assert len(agents.requests) <= 2 * 20
+
+
+async def room_is_the_same(server: str, config: LogConfig, trainer: Trainer, *, in_hand: bool = False) -> None:
+    async with connected(server, config, groups=2, max_lag=1) as second:
+        assert second.version == trainer.version
+        async with asyncio.timeout(PATIENCE_S):
+            while second._groups.unfinished_rollouts != trainer._groups.unfinished_rollouts:
+                await second._bell.wait()
+        assert second._groups.committed_now == trainer._groups.committed_now
+        assert set(second._groups.open) == set(trainer._groups.open)
+        assert second._groups.known == trainer._groups.known
+        assert in_hand or set(second._groups.ready) == set(trainer._groups.ready)
+
+
+async def test_f3_what_is_staler_than_the_bound_is_refused_and_counted(server: str, config: LogConfig) -> None:
+    """F3, F4: a slow trainer gets nothing that is too old; what is refused is in the log and never comes again."""
+    async with deployed(server, config):
+        async with connected(server, config) as trainer:
+            await trainer.submit(tasks(3), group_size=2)
+            await trainer.policy_updated(1)
+            await trainer.submit(tasks(3, first=3), group_size=2)
+            first = await take(trainer, groups=1, max_lag=1)
+            await first.commit()
+            assert first.groups[0].lag in (0, 1)
+            await trainer.policy_updated(2)
+            fresh = await take(trainer, groups=2, max_lag=1)
+            assert [group.lag for group in fresh.groups] == [1, 1]
+            stale = trainer.state().dropped["stale"]
+            assert stale + len(fresh.groups) + len(first.groups) + trainer.state().waiting - 2 == 6
+        async with connected(server, config) as trainer:
+            assert trainer.state().dropped["stale"] == stale
+            assert set(ids(fresh)) <= trainer._groups.open.keys()
+            assert trainer.state().waiting == 6 - stale - 1
+
+
+async def test_f3_with_a_bound_of_0_everything_is_on_policy(server: str, config: LogConfig) -> None:
+    """F3: each batch has what was asked for at its version; nothing is refused, as nothing is asked for too early."""
+    async with deployed(server, config), connected(server, config, groups=2, max_lag=0) as trainer:
+        submitting = asyncio.create_task(trainer.submit(tasks(20), group_size=2))
+        for version in range(1, 6):
+            batch = await take(trainer)
+            assert batch.lags == {0: 4}
+            assert {group.version for group in batch.groups} == {version - 1}
+            await batch.commit()
+            await trainer.policy_updated(version)
+        submitting.cancel()
+        assert trainer.state().dropped == {}
+        assert trainer.state().staleness == {0: 20}
+
+
+async def test_f6_a_straggler_is_cut_at_its_deadline_and_stops_no_other_group(server: str, config: LogConfig) -> None:
+    """F6: its group goes out with the reason for the one that is missing; the other groups before it."""
+    async with deployed(server, config) as agents:
+        late: dict[str, Event] = {}
+
+        async def behave(event: Event, request: RolloutRequest) -> None:
+            if request.task_index == 0 and request.rollout_index == 1:
+                late[event.rolloutid] = event
+            else:
+                await agents.complete(event, request)
+
+        agents.behave = behave
+        async with connected(server, config) as trainer:
+            await trainer.submit(tasks(4), group_size=3)
+            others = await take(trainer, groups=3, straggler_s=0.5)
+            assert all(not group.missing for group in others.groups)
+            (rollout,) = late
+            async with asyncio.timeout(PATIENCE_S):
+                async for recorded in agents.bus.scan(agents.bus.subjects.cancels_of(0), follow=True):
+                    assert recorded.event.rolloutid == rollout  # as a worker of agents hears it
+                    failure = RolloutFailure(kind="cancelled", message=json.loads(bytes(recorded.event.data))["reason"])
+                    await agents.end(late[rollout], "cancelled", msgspec.json.encode(failure))
+                    break
+            (group,) = (await take(trainer, groups=1)).groups
+            assert group.rewards == [0.0, None, 2.0]
+            why = "cancelled: straggler: it had not ended 0.5 s after the first of its group"
+            assert group.missing == {rollout: why}
+
+
+async def test_a_group_is_delivered_when_some_of_it_failed(server: str, config: LogConfig) -> None:
+    """F6: a failure has a reason and no reward; where nothing has a reward, a feed may leave the group out."""
+    async with deployed(server, config) as agents, connected(server, config) as trainer:
+
+        async def behave(event: Event, request: RolloutRequest) -> None:
+            if request.rollout_index == 0 or request.task_index == 1:
+                await agents.fail(event)
+            else:
+                await agents.complete(event, request)
+
+        agents.behave = behave
+        await trainer.submit(tasks(1), group_size=3)
+        (group,) = (await take(trainer, groups=1)).groups
+        assert group.rewards == [None, 1.0, 2.0]
+        assert group.advantages() == [None, -0.5, 0.5]
+        assert list(group.missing.values()) == ["agent_error: it failed"]
+        await trainer.submit(tasks(2, first=1), group_size=3)
+        (group,) = (await take(trainer, groups=1, drop_zero_variance=True)).groups
+        assert group.task_index == 2
+        assert trainer.state().dropped == {"no_reward": 1}
+
+
+async def test_groups_without_variance_are_dropped_and_replaced_until_the_batch_is_full(
+    server: str, config: LogConfig
+) -> None:
+    """F1, F4: the batch has as many as asked for; those dropped are counted and do not come again."""
+    async with deployed(server, config) as agents:
+
+        async def behave(event: Event, request: RolloutRequest) -> None:
+            await agents.complete(event, request, 1.0 if request.task_index % 2 else None)
+
+        agents.behave = behave
+        async with connected(server, config, groups=3, max_lag=0) as trainer:
+            submitting = asyncio.create_task(trainer.submit(tasks(30), group_size=2))
+            batch = await take(trainer, drop_zero_variance=True)
+            submitting.cancel()
+            assert all(group.task_index % 2 == 0 for group in batch.groups)
+            assert len(batch.groups) == 3
+            dropped = trainer.state().dropped["zero_variance"]
+            assert dropped >= 2
+            await batch.commit()
+        async with connected(server, config) as trainer:
+            assert trainer.state().dropped == {"zero_variance": dropped}
+
+
+async def test_batches_by_tokens_and_by_single_rollouts(server: str, config: LogConfig) -> None:
+    """Groups until the next one does not fit; rollouts of which the others have not ended."""
+    async with deployed(server, config) as agents, connected(server, config) as trainer:
+        agents.behave = lambda event, request: agents.complete(event, request, tokens=100)
+        await trainer.submit(tasks(5), group_size=2)
+        batch = await take(trainer, tokens=500)
+        assert len(batch.groups) == 2
+        await batch.commit()
+        await until_asked(agents, 10)
+
+        async def behave(event: Event, request: RolloutRequest) -> None:
+            if request.rollout_index:
+                await agents.complete(event, request)
+
+        agents.behave = behave
+        await trainer.submit(tasks(2, first=5), group_size=3)
+        single = await take(trainer, rollouts=10)
+        assert [len(group.rollouts) for group in single.groups] == [1] * 10
+        await single.commit()
+        assert trainer.state().consumed == 14
+        assert trainer.state().unfinished == 2
+        async with connected(server, config) as second:
+            assert second.state().consumed == 14
+            assert second.state().unfinished == 2
+
+
+async def test_two_trainers_of_one_feed_are_told_before_they_train_on_the_same(server: str, config: LogConfig) -> None:
+    """The second to record anything is refused; a feed of another name has the run for itself."""
+    async with deployed(server, config), connected(server, config) as first, connected(server, config) as second:
+        await first.submit(tasks(1), group_size=1)
+        one = await take(first, groups=1)
+        await second.submit(tasks(1), group_size=1)
+        async with connected(server, config, feed="critic") as critic:
+            assert ids(await take(critic, groups=1)) == ids(one)
+        await one.commit()
+        other = await take(second, groups=1)
+        with pytest.raises(FeedTaken, match="another trainer has gone on with feed 'trainer' of run 'grpo'"):
+            await other.commit()
+
+
+async def test_what_a_rollout_said_is_read_when_it_is_asked_for(server: str, config: LogConfig) -> None:
+    async with deployed(server, config), connected(server, config) as trainer:
+        await trainer.submit(tasks(1), group_size=2)
+        batch = await take(trainer, groups=1)
+        rollout = next(batch.rollouts)
+        assert (await rollout.response()).id == "r"
+        line = await rollout.line()
+        assert (line["rollout_id"], line["reward"]) == (rollout.rollout_id, 0.0)
+
+
+async def test_failed_rollouts_are_asked_for_again_and_the_group_waits_for_them(server: str, config: LogConfig) -> None:
+    """As `retry` says; also by a trainer that starts again in between."""
+    async with deployed(server, config) as agents:
+        go = asyncio.Event()
+
+        async def behave(event: Event, request: RolloutRequest) -> None:
+            if request.attempt == 0 and request.rollout_index == 1:
+                await agents.fail(event, "unavailable")
+            elif request.attempt:
+                await go.wait()
+                await agents.complete(event, request)
+            else:
+                await agents.complete(event, request)
+
+        agents.behave = behave
+        retry = RetrySettings(attempts=2)
+        async with connected(server, config, retry=retry) as trainer:
+            await trainer.submit(tasks(1), group_size=2)
+            await until_asked(agents, 3)
+        async with connected(server, config, retry=retry) as trainer:
+            assert trainer.state().unfinished_rollouts == 1
+            go.set()
+            (group,) = (await take(trainer, groups=1)).groups
+            assert group.rewards == [0.0, 1.0]
+            assert group.rollouts[1].rollout_id.endswith("-01-a1")
+
+
+async def test_policy_versions_only_rise_and_are_in_the_log(server: str, config: LogConfig) -> None:
+    async with deployed(server, config, models=("policy", "judge")):
+        with pytest.raises(UsageError, match=r"which models are trained\? Name them with models="):
+            async with connected(server, config):
+                pass
+        async with connected(server, config, models=["policy"]) as trainer:
+            async with trainer.weights_changing(3):
+                pass
+            await trainer.policy_updated(3)
+            with pytest.raises(ValueError, match="policy version 2 is older than 3"):
+                await trainer.policy_updated(2)
+        async with connected(server, config, models=["policy"]) as trainer:
+            assert trainer.version == 3
+
+
+async def test_cancelling_a_group_names_what_has_not_ended(server: str, config: LogConfig) -> None:
+    async with deployed(server, config) as agents, connected(server, config) as trainer:
+        await held(agents)
+        await trainer.submit(tasks(2), group_size=2)
+        first, second = trainer._groups.open.values()
+        await trainer.cancel(group=first.id)
+        await trainer.cancel(rollout=second.members[0].rollout)
+        found = {recorded.event.rolloutid async for recorded in agents.bus.scan(agents.bus.subjects.cancels_of(0))}
+        assert found == {member.rollout for member in (*first.members, second.members[0])}
+        await trainer.cancel(reason="enough")
+        assert await agents.bus.last(agents.bus.subjects.cancel_run(0, "grpo")) is not None

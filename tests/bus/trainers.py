@@ -1,0 +1,88 @@
+"""A deployment in which the test itself is the agents: it decides when each rollout ends, and how."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from bus import Bus, LogConfig
+from contracts.deployments import Description, ResolvedDeployment
+from contracts.events import Event
+from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, RolloutStats, Timings, Usage
+
+AGENT = Description(kind="agents", implementation="simple_agent", config={"pool": {"workers": 1, "slots": 1}})
+MODEL = Description(kind="models", implementation="scripted_model", config={"pool": {"workers": 1, "slots": 1}})
+REQUEST = msgspec.json.Decoder(RolloutRequest)
+
+
+def tasks(count: int, first: int = 0) -> list[dict[str, Any]]:
+    return [{"responses_create_params": {"input": f"task {n}"}} for n in range(first, first + count)]
+
+
+class Agents:
+    """Ends the rollouts that are asked for."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.requests: list[tuple[Event, RolloutRequest]] = []
+        """Those that came, in order."""
+        self.behave: Callable[[Event, RolloutRequest], Awaitable[None]] = self.complete
+        self._doing: set[asyncio.Future[None]] = set()
+
+    async def complete(
+        self, event: Event, request: RolloutRequest, reward: float | None = None, tokens: int = 0
+    ) -> None:
+        """The end of a rollout that did well, to a reward that its index says."""
+        said = {"id": "r", "object": "response", "created_at": 0, "model": "m", "output": [], "status": "completed"}
+        result = RolloutResult(
+            response=msgspec.Raw(msgspec.json.encode(said)),
+            reward=float(request.rollout_index if reward is None else reward),
+            stats=RolloutStats(usage=Usage(output_tokens=tokens), timings=Timings(queue_s=0.0, total_s=0.0)),
+        )
+        await self.end(event, "completed", msgspec.json.encode(result))
+
+    async def fail(self, event: Event, kind: str = "agent_error") -> None:
+        await self.end(event, "failed", msgspec.json.encode(RolloutFailure(kind=kind, message="it failed")))
+
+    async def end(self, event: Event, how: str, data: bytes) -> None:
+        ended = self.bus.event(f"rollout.{how}", event.replyto, data, rolloutid=event.rolloutid, causationid=event.id)
+        await self.bus.publish(ended)
+
+    async def work(self) -> None:
+        """Takes what is asked for, for ever."""
+        async for delivery in await self.bus.pool("agents", "solver", (0,), types=("rollout.requested",)):
+            request = REQUEST.decode(delivery.event.data)
+            self.requests.append((delivery.event, request))
+            delivery.ack()
+            task = asyncio.ensure_future(self.behave(delivery.event, request))
+            self._doing.add(task)
+            task.add_done_callback(self._doing.discard)
+
+    async def stop(self) -> None:
+        for task in self._doing:
+            task.cancel()
+        await asyncio.gather(*self._doing, return_exceptions=True)
+
+
+@asynccontextmanager
+async def deployed(server: str, config: LogConfig, models: Sequence[str] = ("policy",)) -> AsyncIterator[Agents]:
+    """A log that says what is deployed, and its agents."""
+    async with await Bus.connect(server, config, name="orchestrator/test", writer="agents") as bus:
+        await bus.ensure_log()
+        resolved = ResolvedDeployment(
+            config={},
+            descriptions={"solver": AGENT, **dict.fromkeys(models, MODEL)},
+            log=config.model_dump(mode="json"),
+        )
+        subject = bus.subjects.deployment("resolved", "d1")
+        await bus.publish(bus.event("deployment.resolved", subject, msgspec.json.encode(resolved)))
+        agents = Agents(bus)
+        working = asyncio.create_task(agents.work())
+        try:
+            yield agents
+        finally:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+            await agents.stop()
