@@ -76,6 +76,8 @@ class RolloutStats(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
     """Model instances that were called."""
     adoptions: int = 0
+    captured: int = 0
+    """Model calls that have a capture in the log."""
 
 
 class RolloutResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

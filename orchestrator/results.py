@@ -1,7 +1,8 @@
 """The result files of a run: how an ended rollout becomes one line of `rollouts.jsonl` or `failures.jsonl`.
 
-A line is a function of the rollout's request and its terminal event, and lines stand in the order of the terminal
-events in the log; so the files can be rebuilt from the log, equal line for line. Used by `collect` and `rebuild`.
+A line is a function of the rollout's request, its terminal event and what was captured of its model calls, and lines
+stand in the order of the terminal events in the log; so the files can be rebuilt from the log, equal line for line.
+Used by `collect` and `rebuild`.
 """
 
 from datetime import datetime
@@ -16,6 +17,8 @@ from bus.run_folder import FAILURES, ROLLOUTS
 from components.workers.contexts import response_of
 from contracts.events import Event
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, RolloutStats
+from orchestrator.samples import fetch_spoken
+from orchestrator.token_fields import until, with_tokens
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RESULT = msgspec.json.Decoder(RolloutResult)
@@ -55,6 +58,9 @@ async def read_outcome(bus: Bus, request: RolloutRequest, event: Event) -> Outco
         return _outcome(request, event, _FAILURE.decode(data))
     result = _RESULT.decode(data)
     response = await response_of(bus, event.rolloutid, result)
+    if result.stats is not None and result.stats.captured:
+        recorded = until(event, await bus.history(event.rolloutid))
+        response = with_tokens(response, recorded, await fetch_spoken(bus, recorded))
     return _outcome(request, event, msgspec.structs.replace(result, response=response))
 
 

@@ -1,4 +1,4 @@
-"""Counts what a rollout used, from the replies that pass by: tokens, turns, tool calls, seconds.
+"""Counts what a rollout used, from the replies that pass by: tokens, turns, tool calls, seconds, captures.
 
 What a nested rollout used is in its reply, and counts for its caller too. Pure; the agent worker feeds it every reply,
 recorded or live, so that an adopted rollout counts as if it had never moved. A reply that it cannot read is counted as
@@ -27,6 +27,7 @@ class _Ended(msgspec.Struct):
     stats: RolloutStats | None = None
 
 
+_NOTHING = msgspec.Raw(b"null")
 _REPLY = msgspec.json.Decoder(_Reply)
 _ENDED = msgspec.json.Decoder(_Ended)
 
@@ -34,12 +35,23 @@ _ENDED = msgspec.json.Decoder(_Ended)
 class Tally:
     """The running counts of one rollout."""
 
-    __slots__ = ("_input", "_models", "_output", "_seconds", "_started", "_tools", "_total", "_turns", "adoptions")
+    __slots__ = (
+        "_captured",
+        "_input",
+        "_models",
+        "_output",
+        "_seconds",
+        "_started",
+        "_tools",
+        "_total",
+        "_turns",
+        "adoptions",
+    )
 
     def __init__(self, started: datetime) -> None:
         self._started = started
         self._seconds: dict[str, float] = {}
-        self._input = self._output = self._total = self._turns = self._tools = 0
+        self._input = self._output = self._total = self._turns = self._tools = self._captured = 0
         self._models: dict[str, None] = {}
         self.adoptions = 0
 
@@ -51,6 +63,7 @@ class Tally:
             self._tools += 1
         elif call == "model" and outcome == "replied":
             self._turns += 1
+            self._captured += bool(reply.captureref) or reply.capture != _NOTHING
             self._models[reply.source.removeprefix("models/").partition("/")[0]] = None
             if (usage := _usage(data)) is not None:
                 self._input += usage.input_tokens
@@ -65,6 +78,7 @@ class Tally:
         self._total += nested.usage.total_tokens
         self._turns += nested.turns
         self._tools += nested.tool_calls
+        self._captured += nested.captured
         self._models |= dict.fromkeys(nested.models)
         times = nested.timings
         for call, seconds in (("model", times.model_s), ("tool", times.tools_s), ("verify", times.verify_s)):
@@ -88,6 +102,7 @@ class Tally:
             tool_calls=self._tools,
             models=tuple(self._models),
             adoptions=self.adoptions,
+            captured=self._captured,
         )
 
 

@@ -29,9 +29,13 @@ def test_turns_tools_tokens_and_seconds_add_up() -> None:
     tally.add(reply("model.replied", source="models/judge/j"), usage(input_tokens=1, output_tokens=1, total_tokens=2))
     tally.add(reply("verify.replied", elapsed=0.5, source="resources/stage/s"), b"{}")
     tally.add(reply("timer.replied", source="agents/puppet/p"), b"null")
+    captured = msgspec.structs.replace(reply("model.replied"), capture=msgspec.Raw(b"{}"))
+    tally.add(captured, usage())
+    tally.add(msgspec.structs.replace(reply("model.replied"), captureref="sha256:ab"), usage())
     stats = tally.stats(START, START + timedelta(seconds=9))
     assert stats.usage == Usage(input_tokens=11, output_tokens=6, total_tokens=17)
-    assert (stats.turns, stats.tool_calls, stats.models) == (2, 2, ("policy", "judge"))
+    assert (stats.turns, stats.tool_calls, stats.models) == (4, 2, ("policy", "judge"))
+    assert stats.captured == 2
     times = stats.timings
     assert (times.queue_s, times.total_s, times.model_s, times.tools_s, times.verify_s) == (2.0, 9.0, 1.5, 0.5, 0.5)
 

@@ -1,0 +1,86 @@
+"""Tokens stand on the items that their calls put out, and on no item that might be another call's."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from contracts.tokens import Capture
+from orchestrator.token_fields import FIELDS, until, with_tokens
+from tests.unit.contracts.conversations import Conversations, capture, logprob
+
+
+def item(name: str, **more: Any) -> dict[str, Any]:
+    return {"type": "message", "id": name, **more}
+
+
+def rollout(second: Capture | None = None) -> Conversations:
+    """Two turns; the first puts out two items."""
+    found = Conversations()
+    found.call("m_0", [item("u")], [item("r0"), item("a0")], capture([1, 2], [3, 4]))
+    third = capture([5], [6], cited=("m_0", 4)) if second is None else second
+    found.call("m_1", [item("u"), item("r0"), item("a0"), item("t")], [item("a1")], third)
+    return found
+
+
+def lines(found: Conversations, *output: Any) -> list[Any]:
+    """The output items of a response that the agent put together like this, with their tokens."""
+    response = msgspec.Raw(msgspec.json.encode({"id": "x", "output": list(output), "status": "completed"}))
+    line = msgspec.json.decode(with_tokens(response, found.events, {}))
+    assert (line["id"], line["status"]) == ("x", "completed")
+    output_items: list[Any] = line["output"]
+    return output_items
+
+
+A0 = {"prompt_token_ids": [1, 2], "generation_token_ids": [3, 4], "generation_log_probs": [logprob(3), logprob(4)]}
+A1 = {"prompt_token_ids": [1, 2, 3, 4, 5], "generation_token_ids": [6], "generation_log_probs": [logprob(6)]}
+
+
+def test_the_last_item_of_each_call_has_the_whole_prompt_and_what_was_sampled() -> None:
+    found = lines(rollout(), item("r0"), item("a0"), item("t"), item("a1"))
+    assert found == [item("r0"), item("a0", **A0), item("t"), item("a1", **A1)]
+
+
+@pytest.mark.parametrize("dropped", [[], ["r0"], ["t", "r0"], ["a0"]])
+def test_an_agent_may_drop_and_reorder_items(dropped: list[str]) -> None:
+    names = [name for name in ("a1", "t", "a0", "r0") if name not in dropped]
+    found = lines(rollout(), *map(item, names))
+    tokens = {"a0": A0, "a1": A1}
+    assert found == [item(name, **tokens.get(name, {})) for name in names]
+
+
+def test_an_item_that_was_changed_or_is_there_twice_has_none() -> None:
+    found = lines(rollout(), item("r0"), item("a0", text="mine"), item("a1"), item("a1"))
+    assert found == [item("r0"), item("a0", text="mine"), item("a1"), item("a1")]
+
+
+def test_an_item_that_two_calls_put_out_has_none() -> None:
+    found = rollout()
+    found.call("m_2", [item("u")], [item("a0"), item("a2")], capture([1, 2], [9]))
+    assert lines(found, item("r0"), item("a0"), item("a2"))[1] == item("a0")
+
+
+def test_tokens_that_an_agent_wrote_are_taken_away() -> None:
+    """T18."""
+    forged = dict(zip(FIELDS, ([1], [2], [-1.0]), strict=True))
+    found = lines(rollout(), item("a0", **forged), item("t", **forged), item("a1"))
+    assert found == [item("a0"), item("t"), item("a1", **A1)]
+
+
+def test_a_call_without_sound_tokens_has_none() -> None:
+    """T3, T10: never `[]`, never NaN."""
+    found = lines(rollout(capture([1, 2, 3], [4], logprobs=b"")), item("a0"), item("a1"))
+    assert found == [item("a0", **A0), item("a1")]
+
+
+def test_a_response_that_is_no_responses_object_stays_as_it_is() -> None:
+    for raw in (b'"text"', b"{}", b'{"output": 3}'):
+        assert with_tokens(msgspec.Raw(raw), rollout().events, {}) == msgspec.Raw(raw)
+
+
+def test_what_comes_after_a_rollouts_end_changes_no_line() -> None:
+    found = rollout()
+    ended = found.write("rollout.completed", "jetgym.0.rollout.ended.run.r-0", "run", {})
+    before = list(found.events)
+    found.call("m_9", [], [item("a0")], capture([1], [2]))
+    assert until(ended.event, found.events) == before
