@@ -26,6 +26,7 @@ COMMANDS: Final = (
     "cancel",
     "log",
     "rebuild",
+    "export",
     "validate",
     "datasets",
     "new",

@@ -1,0 +1,184 @@
+"""How do the samples of a run leave its log?
+
+Finds the rollouts of a run that completed, reads their samples a few at a time, and hands them to a writer of files.
+What is left out is counted: rollouts that did not complete, those without a token to train on, samples that are
+longer than a packed row. Called by `jetgym export samples`; it never writes into the log.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from bus import Bus
+from contracts.events import Event
+from contracts.ids import ROOT_CALL
+from contracts.samples import BreakKind, RolloutSamples
+from orchestrator.sample_files import RowWriter
+from orchestrator.sample_rows import Packer, Row, Scored, sample_row
+from orchestrator.samples import read_samples
+
+READERS: Final = 16
+"""Rollouts that are read at once."""
+
+
+class Exported(msgspec.Struct, kw_only=True):
+    """What was written, and what was not."""
+
+    run_id: str
+    rollouts: int = 0
+    """That have samples."""
+    samples: int = 0
+    rows: int = 0
+    """As many as samples, unless they were packed."""
+    tokens: int = 0
+    trained: int = 0
+    """Tokens under a mask."""
+    breaks: dict[BreakKind, int] = {}
+    tokenless_calls: int = 0
+    """Model calls without tokens, of the rollouts that completed."""
+    tokenless_rollouts: int = 0
+    """Rollouts that completed and have no token to train on: none of their calls is in a sample."""
+    not_completed: int = 0
+    """Rollouts that failed, were cancelled, or have not ended."""
+    too_long: tuple[str, ...] = ()
+    """Samples that are longer than a packed row, as `<rollout>/<branch>`: they are in none."""
+
+
+class Completed(msgspec.Struct, frozen=True, kw_only=True):
+    """A rollout to export."""
+
+    rollout_id: str
+    scored: Scored
+
+
+class _Request(msgspec.Struct):
+    run_id: str = ""
+    agent: str = ""
+    group: str = ""
+    task_index: int = 0
+    rollout_index: int = 0
+    attempt: int = 0
+
+
+class _Result(msgspec.Struct):
+    reward: float
+    extra: dict[str, msgspec.Raw] = {}
+
+
+_REQUEST: Final = msgspec.json.Decoder(_Request)
+_RESULT: Final = msgspec.json.Decoder(_Result)
+
+
+async def completed(bus: Bus, run: str) -> tuple[list[Completed], int]:
+    """The rollouts of a run that completed, in the order of their ends, and how many others there are."""
+    found: list[Completed] = []
+    others = 0
+    for partition in range(bus.config.partitions):
+        requests: dict[str, _Request] = {}
+        asked = f"{bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
+        async for recorded in bus.scan(asked, bus.subjects.ended_of(partition, run), partition=partition):
+            event = recorded.event
+            if event.type == "rollout.requested":
+                if event.replyto == bus.subjects.ended(run, event.rolloutid):
+                    requests[event.rolloutid] = _REQUEST.decode(await bus.fetch_data(event))
+            elif (request := requests.pop(event.rolloutid, None)) is None or event.type != "rollout.completed":
+                others += 1
+            else:
+                found.append(Completed(rollout_id=event.rolloutid, scored=await _scored(bus, run, request, event)))
+        others += len(requests)
+    return found, others
+
+
+async def _scored(bus: Bus, run: str, request: _Request, ended: Event) -> Scored:
+    result = _RESULT.decode(await bus.fetch_data(ended))
+    return Scored(
+        run_id=run,
+        agent=request.agent,
+        group=request.group or f"{run}-{request.task_index:05d}",
+        task_index=request.task_index,
+        rollout_index=request.rollout_index,
+        reward=result.reward,
+        reward_components=bytes(result.extra.get("reward_components", b"{}")).decode(),
+    )
+
+
+async def export_samples(
+    bus: Bus,
+    run: str,
+    rollouts: Collection[Completed],
+    into: RowWriter,
+    *,
+    tokenizer: str = "",
+    template: str = "",
+    models: Collection[str] | None = None,
+    pack: int | None = None,
+    on_rollout: Callable[[], None] = lambda: None,
+) -> Exported:
+    """Writes the samples of these rollouts.
+
+    Args:
+        bus: the log.
+        run: whose rollouts they are.
+        rollouts: see `completed`.
+        into: where the rows go.
+        tokenizer: digest of the tokenizer that the tokens will be read under; not looked at, if not given.
+        template: digest of the chat template, likewise.
+        models: names of the model instances whose tokens are wanted; all, if not given.
+        pack: put samples into rows of at most so many tokens.
+        on_rollout: called after each rollout.
+
+    Raises `OtherTokenizer`, `TwoPayloads`, `BusError`, `OSError`.
+    """
+    told = Exported(run_id=run)
+    packer = Packer(pack) if pack is not None else None
+    kinds: Counter[BreakKind] = Counter()
+
+    def write(rows: Iterable[Row]) -> None:
+        for row in rows:
+            into.add(row)
+            told.rows += 1
+
+    async for rollout, found in _read(bus, rollouts, tokenizer, template, models):
+        kinds.update(found.breaks_by_kind)
+        told.rollouts += found.trainable
+        told.tokenless_rollouts += not found.trainable
+        told.tokenless_calls += len(found.tokenless)
+        for sample in found.samples:
+            told.samples += 1
+            told.tokens += len(sample.tokens)
+            told.trained += sample.trained
+            rows = (sample_row(sample, rollout.scored),) if packer is None else packer.add(sample, rollout.scored)
+            write(rows)
+        on_rollout()
+    if packer is not None:
+        write(packer.rest())
+        told.too_long = tuple(packer.too_long)
+    told.breaks = dict(kinds)
+    return told
+
+
+async def _read(
+    bus: Bus, rollouts: Iterable[Completed], tokenizer: str, template: str, models: Collection[str] | None
+) -> AsyncIterator[tuple[Completed, RolloutSamples]]:
+    """The samples of the rollouts, in their order, a few read ahead."""
+    ahead: deque[tuple[Completed, asyncio.Task[RolloutSamples]]] = deque()
+    try:
+        for rollout in rollouts:
+            reading = read_samples(bus, rollout.rollout_id, tokenizer=tokenizer, template=template, models=models)
+            ahead.append((rollout, asyncio.create_task(reading)))
+            if len(ahead) == READERS:
+                first, task = ahead.popleft()
+                yield first, await task
+        while ahead:
+            first, task = ahead.popleft()
+            yield first, await task
+    finally:
+        for _, task in ahead:
+            task.cancel()
+        for _, task in ahead:
+            with suppress(asyncio.CancelledError, Exception):
+                await task
