@@ -136,6 +136,11 @@ class Engine:
         if self._session is not None:
             await self._session.close()
 
+    async def get(self, path: str, parse: Callable[[bytes], T]) -> T:
+        """What the engine says of itself. Raises `ModelError`."""
+        limits = Limits(total_s=self._config.deadline_s * _OWN_SHARE, connect_s=self._config.http.connect_timeout_s)
+        return await self._request("GET", path, parse, endpoints=self._endpoints, limits=limits)
+
     async def post(self, path: str, body: bytes, parse: Callable[[bytes], T], call: ModelCall) -> T:
         """The engine's answer to `body`, as `parse` reads it. Raises `ModelError`."""
         http = self._config.http

@@ -58,7 +58,7 @@ class Captures:
                 replies[event.callkey] = await self._bus.fetch_data(event)
                 if event.source.split("/")[1] == self._instance:
                     raw = await self._bus.fetch_capture(event)
-                    if raw != NO_CAPTURE:
+                    if raw != bytes(NO_CAPTURE):
                         captures[event.callkey] = read_capture(raw)
         calls, tokens = ModelCalls(requests, replies), dict[str, bytes]()
         for call, capture in captures.items():

@@ -24,6 +24,7 @@ _UNSEEN: Final = frozenset(
     }
 )  # fmt: skip
 """Settings that do not change what the model reads. Another one that differs makes another conversation."""
+_NULL: Final = msgspec.Raw(b"null")
 _WRITTEN: Final = frozenset({"function_call", "custom_tool_call", "reasoning"})
 
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -50,7 +51,7 @@ class Said(NamedTuple):
 def said(request: bytes) -> Said:
     """The places of a whole Responses request; raises `msgspec.DecodeError`."""
     fields = _FIELDS.decode(request)
-    settings = {name: fields[name] for name in sorted(fields) if name not in _UNSEEN and fields[name] != b"null"}
+    settings = {name: fields[name] for name in sorted(fields) if name not in _UNSEEN and fields[name] != _NULL}
     given = _INPUT.decode(fields["input"]) if "input" in fields else []
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     places, written = [_digest(msgspec.json.encode(settings))], 0

@@ -18,6 +18,7 @@ from components.workers.agent import AgentWorker
 from components.workers.contexts import response_of
 from components.workers.execution import execution_of
 from components.workers.model import ModelWorker
+from components.workers.policies import Policies
 from components.workers.resources import ResourcesWorker
 from components.workers.spec import WorkerSpec
 from contracts.events import Event, Kind, Recorded
@@ -94,7 +95,7 @@ class Deployment:
     def __init__(self, url: str, config: LogConfig, instances: Mapping[str, Instance]) -> None:
         self._url, self._config, self._instances = url, config, instances
         self._running: list[tuple[asyncio.Task[None], Bus]] = []
-        self._models: list[Any] = []
+        self._mortals: list[Mortal] = []
         self._asked: dict[str, RolloutRequest] = {}
         self.bus: Bus
 
@@ -108,8 +109,9 @@ class Deployment:
             await bus.close(0.1)
             task.cancel()
         await asyncio.gather(*(task for task, _ in self._running), return_exceptions=True)
-        for model in self._models:
-            await model.stop()
+        for mortal in self._mortals:
+            if isinstance(mortal.served, ModelWorker):
+                await mortal.served._model.stop()
         await self.bus.close(0.1)
 
     async def start(self, *names: str) -> None:
@@ -132,8 +134,14 @@ class Deployment:
         mortal = Mortal(bus, fails_at, dies=dies)
         mortal.served = self._worker(name, cast("Bus", mortal), identifier, slots)
         await mortal.served.start()
+        self._mortals.append(mortal)
         self._running.append((asyncio.create_task(mortal.served.serve()), bus))
         return mortal
+
+    @property
+    def policies(self) -> list[Policies]:
+        """What its model workers know of their policies."""
+        return [mortal.served._policies for mortal in self._mortals if isinstance(mortal.served, ModelWorker)]
 
     def _worker(self, name: str, bus: Bus, identifier: str, slots: tuple[int, ...] | None) -> Any:
         instance = self._instances[name]
@@ -151,11 +159,7 @@ class Deployment:
         )
         if instance.kind == "agents":
             return AgentWorker(bus, identifier, component, config, spec)
-        served = component(config)
-        if instance.kind == "models":
-            self._models.append(served)
-            return ModelWorker(bus, served, spec)
-        return ResourcesWorker(bus, served, spec)
+        return (ModelWorker if instance.kind == "models" else ResourcesWorker)(bus, component(config), spec)
 
     # --- rollouts ----------------------------------------------------------------------------------------------
 

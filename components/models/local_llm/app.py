@@ -1,6 +1,7 @@
 """A small real model on this machine's CPU, for the first run and for tests: llama.cpp, started by the component.
 
-The engine is a process of its own that stops with the worker; it is asked as any Chat Completions endpoint is.
+The engine is a process of its own that stops with the worker. It is asked with token IDs (`completion`), or as any Chat
+Completions endpoint is.
 """
 
 import os
@@ -13,8 +14,10 @@ from components.config import PoolConfig
 from components.models.base import Model, ModelCall, ModelConfig
 from components.models.chat_model.app import ChatModel, ChatModelConfig
 from components.models.local_llm import functions
+from components.models.local_llm.completion import TokenEngine
 from components.models.local_llm.process import EngineProcess
 from components.models.sampling import Sampling
+from components.models.tokens import EngineTokens
 from contracts.convert import ChatStyle
 from contracts.responses import Response, ResponseCreateParams
 
@@ -40,6 +43,9 @@ class LocalLLMConfig(ModelConfig):
     """Calls that are decoded together; further ones that `pool.concurrency` lets in wait in the engine."""
     threads: int | None = Field(default=None, ge=1)
     """Null: all cores but one. A core too many costs far more than one too few: its thread spins for the others."""
+    token_ids: bool = True
+    """Asks with token IDs and records those of each call and their log-probabilities, for training. Not with functions
+    in the `template`'s way, which only the engine can read."""
     seed: int = 0
     """With the rollout ID and the call key it gives the seed of each call."""
     defaults: Sampling = Sampling(temperature=0.6, top_p=0.9, max_output_tokens=256)
@@ -73,6 +79,7 @@ class LocalLLM(Model[LocalLLMConfig]):
             }
         )
         self._chat: ChatModel | None = None
+        self._tokens: TokenEngine | None = None
 
     async def start(self) -> None:
         """Loads the weights. Raises `ModelError` with the engine's last words if it cannot."""
@@ -91,21 +98,37 @@ class LocalLLM(Model[LocalLLMConfig]):
             )
         )
         await self._chat.start()
+        if config.token_ids:
+            root = url.removesuffix("/v1")
+            self._tokens = TokenEngine(root, api_key, config.deadline_s, config.defaults, config.overrides)
+            await self._tokens.start()
 
     async def stop(self) -> None:
         """Stops the engine."""
         if self._chat is not None:
             await self._chat.stop()
+        if self._tokens is not None:
+            await self._tokens.stop()
         await self._process.stop()
 
     async def responses(self, request: ResponseCreateParams, call: ModelCall) -> Response:
         """One call of the engine."""
-        assert self._chat is not None, "start() comes first"
         seeded = request.model_copy(update={"seed": _seed(self.config.seed, call)})
-        offered = functions.offered(seeded) if self.config.function_calls == "constrained" else None
+        if self.config.function_calls == "template":
+            return await self._ask(seeded, call, reads_tokens=not request.tools)
+        offered = functions.offered(seeded)
         if offered is None:
-            return await self._chat.responses(seeded, call)
-        return functions.read(await self._chat.responses(offered, call))
+            return await self._ask(seeded, call, reads_tokens=True)
+        return functions.read(await self._ask(offered, call, reads_tokens=True))
+
+    async def _ask(self, request: ResponseCreateParams, call: ModelCall, *, reads_tokens: bool) -> Response:
+        assert self._chat is not None, "start() comes first"
+        if self._tokens is None:
+            return await self._chat.responses(request, call)
+        if reads_tokens:
+            return await self._tokens.responses(request, call)
+        call.capture(EngineTokens(flaw="function_calls: template has the engine read calls, which gives no tokens"))
+        return await self._chat.responses(request, call)
 
 
 def _seed(seed: int, call: ModelCall) -> int:

@@ -4,6 +4,7 @@ With the argument `wait` it prints the engine's process ID and waits to be kille
 """
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -13,7 +14,9 @@ from typing import Any
 from components.models.base import ModelCall
 from components.models.errors import ModelError
 from components.models.local_llm.app import LocalLLM, LocalLLMConfig
+from components.models.tokens import EngineTokens, Prefix
 from contracts.responses import ResponseCreateParams
+from contracts.tokens import unpack_ids, unpack_logprobs
 
 ADD = {
     "type": "function",
@@ -39,6 +42,52 @@ async def ask(model: LocalLLM, key: str, **fields: Any) -> dict[str, Any]:
     return (await model.responses(request, ModelCall(rollout_id="a-rollout", call_key=key))).to_dict()
 
 
+async def converse(model: LocalLLM) -> list[dict[str, Any]]:
+    """Three turns, the second one cut off, each with the tokens of the one before as a worker gives them."""
+    said: list[EngineTokens] = []
+    items: list[dict[str, Any]] = [{"role": "user", "content": "Add 3 to the counter."}]
+    turns: list[dict[str, Any]] = []
+    for number, limit in enumerate((48, 4, 48)):
+        before = Prefix(said[-1].prompt + said[-1].generated, turns[-1]["items"], is_latest=True) if said else None
+
+        async def prefix(before: Prefix | None = before) -> Prefix | None:
+            return before
+
+        fields = {"input": items, "tools": [ADD], "max_output_tokens": limit}
+        call = ModelCall(rollout_id="talk", call_key=f"m_{number}", capture=said.append, prefix=prefix)
+        reply = (await model.responses(ResponseCreateParams.model_validate(fields), call)).to_dict()
+        items = [*items, *reply["output"]]
+        turn = {"items": len(items), "reply": reply, "logprobs": list(unpack_logprobs(said[-1].logprobs))}
+        turn |= {"prompt": list(unpack_ids(said[-1].prompt)), "generated": list(unpack_ids(said[-1].generated))}
+        turns.append(turn | {"flaw": said[-1].flaw, "digests": [said[-1].tokenizer, said[-1].template]})
+        items.extend(
+            {"type": "function_call_output", "call_id": item["call_id"], "output": "the counter is at 3"}
+            for item in reply["output"]
+            if item["type"] == "function_call"
+        )
+        if reply["output"][-1]["type"] == "message":
+            items.append({"role": "user", "content": "Go on."})
+    return turns
+
+
+async def scored(model: LocalLLM, turn: dict[str, Any]) -> list[float | None]:
+    """The log-probabilities of a turn's first tokens, read again one by one; None where a token is not among 100."""
+    assert model._tokens is not None
+    found: list[float | None] = []
+    for place in range(min(6, len(turn["generated"]))):
+        asked = {"prompt": turn["prompt"] + turn["generated"][:place], "n_predict": 1, "n_probs": 100}
+        answer = await model._tokens._post("/completion", asked, ModelCall(rollout_id="score", call_key="m_0"))
+        known = {entry["id"]: entry["logprob"] for entry in answer["completion_probabilities"][0]["top_logprobs"]}
+        found.append(known.get(turn["generated"][place]))
+    return found
+
+
+async def text_of(model: LocalLLM, ids: list[int]) -> str:
+    assert model._tokens is not None
+    answer = await model._tokens._post("/detokenize", {"tokens": ids}, ModelCall(rollout_id="read", call_key="m_0"))
+    return str(answer["content"])
+
+
 async def tour(model: LocalLLM) -> dict[str, Any]:
     found: dict[str, Any] = {"text": await ask(model, "m_0")}
     found["call"] = await ask(model, "m_1", tools=[ADD], tool_choice="required")
@@ -47,6 +96,14 @@ async def tour(model: LocalLLM) -> dict[str, Any]:
         await ask(model, "m_8", input="word " * 5_000)
     except ModelError as error:
         found["too_long"] = [error.kind, error.message]
+    turns = found["turns"] = await converse(model)
+    found["scored"] = await scored(model, turns[0])
+    between = [
+        await text_of(model, after["prompt"][len(before["prompt"] + before["generated"]) :])
+        for before, after in itertools.pairwise(turns)
+    ]
+    found["between"] = between
+    found["logprobs"] = await ask(model, "m_10", include=["message.output_text.logprobs"], top_logprobs=2)
     before = engine_pid(model)
     os.kill(before, signal.SIGKILL)
     found["after_kill"] = await ask(model, "m_9")

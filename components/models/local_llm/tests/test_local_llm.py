@@ -1,10 +1,12 @@
 """The component with its real engine in its own venv, and what it says where the engine cannot start."""
 
+import itertools
 import json
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -64,6 +66,33 @@ def test_the_engine_answers_calls_functions_and_survives_being_killed(venv_pytho
     assert found["after_kill"]["output"]
     assert found["restarted"]
     assert found["stopped"]
+    _check_tokens(found)
+
+
+def _check_tokens(found: dict[str, Any]) -> None:
+    """T1, T3, T7, T13, T14, T18, on what the engine really read and wrote."""
+    first, cut, last = found["turns"]
+    for turn in (first, cut, last):
+        assert turn["flaw"] == ""
+        assert all(turn["digests"])
+        assert len(turn["generated"]) == len(turn["logprobs"])
+        assert max(turn["logprobs"]) <= 0
+        counted = turn["reply"]["usage"]
+        assert (counted["input_tokens"], counted["output_tokens"]) == (len(turn["prompt"]), len(turn["generated"]))
+        assert "logprob" not in json.dumps(turn["reply"])
+    for before, after in itertools.pairwise((first, cut, last)):
+        whole = before["prompt"] + before["generated"]
+        assert after["prompt"][: len(whole)] == whole, "T1"
+    assert all("<|im_start|>user\n" in text for text in found["between"]), "T13: the template's own words between turns"
+    assert cut["reply"]["status"] == "incomplete"
+    assert found["between"][1].startswith("<|im_end|>"), "T14: what was cut off has no end token, the template ends it"
+    again = [(said, now) for said, now in zip(first["logprobs"], found["scored"], strict=False) if now is not None]
+    assert len(again) >= 3
+    assert all(said == pytest.approx(now, abs=0.05) for said, now in again), "they are those of the weights alone"
+    (part,) = found["logprobs"]["output"][0]["content"]
+    assert {frozenset(entry) for entry in part["logprobs"]} == {
+        frozenset(("token", "logprob", "bytes", "top_logprobs"))
+    }
 
 
 @pytest.mark.llm
