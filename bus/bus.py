@@ -129,6 +129,7 @@ class Bus:
         traceparent: str = "",
         elapsed: float = 0.0,
         capture: msgspec.Raw = _NOTHING,
+        policy: tuple[int, int] | None = None,
     ) -> Event:
         """A new event by this writer, now. `data` and `capture` are JSON."""
         self._events += 1
@@ -146,6 +147,7 @@ class Bus:
             elapsed=elapsed,
             data=data if isinstance(data, msgspec.Raw) else msgspec.Raw(data),
             capture=capture,
+            policy=policy,
         )
 
     async def publish(self, event: Event) -> int:

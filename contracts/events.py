@@ -57,6 +57,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """On `model.replied`: the call's tokens and policy versions (`contracts.tokens`). No agent gets to read it."""
     captureref: str = ""
     """Claim check of `capture`."""
+    policy: tuple[int, int] | None = None
+    """Of `capture`: the oldest and newest policy version that generated any of its tokens, if known."""
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):

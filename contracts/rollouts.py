@@ -78,6 +78,8 @@ class RolloutStats(msgspec.Struct, frozen=True, kw_only=True):
     adoptions: int = 0
     captured: int = 0
     """Model calls that have a capture in the log."""
+    policy: tuple[int, int] | msgspec.UnsetType = msgspec.UNSET
+    """The oldest and the newest policy version that generated any token in it; not there where none is known."""
 
 
 class RolloutResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -48,14 +48,13 @@ class Finished:
     stats: RolloutStats | None
     _bus: Bus = field(repr=False)
     _run: str = field(repr=False)
+    _models: tuple[str, ...] = field(repr=False)
 
     async def samples(self) -> "RolloutSamples":
-        """Its tokens, masks, log-probabilities and policy versions, from the log."""
-        # numpy is loaded where it is used
-        from orchestrator.samples import read_samples  # type: ignore[import-untyped,unused-ignore]  # noqa: PLC0415
+        """The tokens of the models that are trained, with masks, log-probabilities and policy versions."""
+        from orchestrator.samples import read_samples  # noqa: PLC0415 - numpy is loaded where it is used
 
-        found: RolloutSamples = await read_samples(self._bus, self.rollout_id)
-        return found
+        return await read_samples(self._bus, self.rollout_id, models=self._models)
 
     async def response(self) -> Response:
         """The Responses object that it ended with; raises `OrchestratorError` where it did not complete."""

@@ -1,8 +1,8 @@
 """What goes into a trainer's next batch, and when?
 
-Takes finished groups in one of two orders until the batch is full, looks at the staleness of what it would deliver,
-and drops what is too stale or teaches nothing, each with a record. What it delivers comes again after a crash unless
-it was committed. Made by `Trainer.feed`; it reads of a rollout only what versions it has.
+Takes finished groups in one of two orders until the batch is full, and drops what is too stale or teaches nothing, each
+with a record. What it delivers comes again after a crash unless it was committed. Made by `Trainer.feed`; it reads
+nothing of the log: how a rollout ended says which policy versions it is of.
 """
 
 import asyncio
@@ -17,10 +17,7 @@ from orchestrator.bell import Bell
 from orchestrator.delivered import Batch, Finished, Group
 from orchestrator.errors import FeedStarved
 from orchestrator.groups import Groups, Member, OpenGroup, Unit
-from orchestrator.policy_versions import versions_of
 
-READERS = 16
-"""Rollouts whose versions are read at once."""
 PATIENCE_S = 3600.0
 """Seconds in which something must happen while a batch is awaited, unless something else is asked for."""
 NAMED = 10
@@ -57,8 +54,8 @@ class FeedOptions:
 class FeedView:
     """What a feed sees of its trainer."""
 
-    def __init__(self, bus: Bus, run: str, groups: Groups, bell: Bell) -> None:
-        self.bus, self.run, self.groups, self.bell = bus, run, groups, bell
+    def __init__(self, bus: Bus, run: str, models: tuple[str, ...], groups: Groups, bell: Bell) -> None:
+        self.bus, self.run, self.models, self.groups, self.bell = bus, run, models, groups, bell
         self.version = 0
         self.pacing = Pacing(None, None, 0)
         self.submitting = 0
@@ -90,9 +87,6 @@ class Feed:
             if self._enough:
                 await self._drop_useless()
                 chosen = self._choose()
-                if unresolved := [unit for unit in chosen if not unit.resolved]:
-                    await self._resolve(unresolved)
-                    continue  # the version may have risen meanwhile
                 if chosen:
                     return self._deliver(chosen)
             if self._over:
@@ -142,7 +136,7 @@ class Feed:
 
     def _useless(self, unit: Unit) -> str | None:
         max_lag = self._options.max_lag
-        if max_lag is not None and unit.resolved and unit.completed and self._view.version - unit.oldest > max_lag:
+        if max_lag is not None and unit.completed and self._view.version - unit.oldest > max_lag:
             return "stale"
         if not self._options.drop_zero_variance:
             return None
@@ -177,18 +171,6 @@ class Feed:
         used = groups.committed_now + groups.delivered_now
         return Guard(self._view.pacing, batch, self._view.version, used, groups.undelivered())
 
-    async def _resolve(self, units: Iterable[Unit]) -> None:
-        """Reads which versions generated them."""
-        places = asyncio.Semaphore(READERS)
-
-        async def read(group: OpenGroup, member: Member) -> None:
-            async with places:
-                found = await versions_of(self._view.bus, member.rollout)
-                member.versions = found or (group.version, group.version)
-
-        unknown = [(unit.group, m) for unit in units for m in unit.completed if m.versions is None]
-        await asyncio.gather(*(read(group, member) for group, member in unknown))
-
     def _deliver(self, units: Sequence[Unit]) -> Batch:
         self._view.groups.take(units)
         return Batch(
@@ -220,11 +202,12 @@ class Feed:
             reward=end.reward,
             error=end.error,
             message=end.message,
-            versions=member.versions or (group.version, group.version),
+            versions=group.versions(member),
             tokens=end.tokens,
             stats=end.stats,
             _bus=self._view.bus,
             _run=self._view.run,
+            _models=self._view.models,
         )
 
     def _starved(self) -> FeedStarved:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from msgspec import UnsetType
+
 from contracts.events import Outcome
 from contracts.rollouts import RolloutStats
 
@@ -39,8 +41,6 @@ class Member:
     rollout: str
     """ID of its latest attempt."""
     end: End | None = None
-    versions: tuple[int, int] | None = None
-    """The oldest and the newest policy version that generated any of its tokens; None: not known yet."""
     taken: bool = False
     """It is in a batch, or gone."""
     gone: bool = False
@@ -69,6 +69,13 @@ class OpenGroup:
     def first_end(self) -> datetime | None:
         """When the first of its rollouts ended."""
         return min((member.end.time for member in self.members if member.end is not None), default=None)
+
+    def versions(self, member: Member) -> tuple[int, int]:
+        """The oldest and the newest policy version in a rollout; where none is known, the one when it was asked for."""
+        stats = member.end.stats if member.end is not None else None
+        if stats is None or isinstance(stats.policy, UnsetType):
+            return self.version, self.version
+        return stats.policy
 
     @property
     def unfinished(self) -> list[Member]:
@@ -106,15 +113,9 @@ class Unit:
         return max(member.end.time for member in self.members if member.end is not None)
 
     @property
-    def resolved(self) -> bool:
-        """Whether it is known which versions generated it."""
-        return all(member.versions is not None for member in self.completed)
-
-    @property
     def oldest(self) -> int:
-        """The oldest version that generated any token that can be trained on; as asked for where none is known."""
-        known = [member.versions[0] for member in self.completed if member.versions is not None]
-        return min(known, default=self.group.version)
+        """The oldest policy version that generated any token that can be trained on."""
+        return min((self.group.versions(member)[0] for member in self.completed), default=self.group.version)
 
 
 @dataclass(slots=True)

@@ -83,7 +83,7 @@ class Trainer:
         self.deployment, self.bus = deployment, deployment.bus
         self.models = _models(deployment, options.get("models"))
         self._groups, self._bell = Groups(), Bell()
-        self._view = FeedView(self.bus, run, self._groups, self._bell)
+        self._view = FeedView(self.bus, run, self.models, self._groups, self._bell)
         self._pacing = Pacing(options.get("groups"), options.get("max_lag"), options.get("unfinished", UNFINISHED))
         self._view.pacing = self._pacing
         self._records = FeedRecords(self.bus, run, options.get("feed", "trainer"))

@@ -14,7 +14,14 @@ NO_CAPTURE: Final = Raw(b"null")
 
 
 def answer_to(
-    bus: Bus, request: Event, what: str, data: bytes, *, elapsed: float = 0.0, capture: Raw = NO_CAPTURE
+    bus: Bus,
+    request: Event,
+    what: str,
+    data: bytes,
+    *,
+    elapsed: float = 0.0,
+    capture: Raw = NO_CAPTURE,
+    policy: tuple[int, int] | None = None,
 ) -> Event:
     """An event of type `what` for the request's `replyto`; `elapsed` is how many seconds it took to make."""
     return bus.event(
@@ -27,4 +34,5 @@ def answer_to(
         traceparent=request.traceparent,
         elapsed=round(elapsed, 6),
         capture=capture,
+        policy=policy,
     )

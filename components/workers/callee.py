@@ -37,6 +37,8 @@ class Reply(NamedTuple):
     capture: Raw = NO_CAPTURE
     on_stored: Callable[[], None] | None = None
     """Told that this reply, and no other, is in the log."""
+    policy: tuple[int, int] | None = None
+    """The oldest and the newest policy version in it."""
 
 
 Answer = Callable[[Delivery, bytes], Awaitable[Reply]]
@@ -235,7 +237,9 @@ class Callee:
 
     async def _publish(self, request: Event, outcome: str, reply: Reply, elapsed: float = 0.0) -> None:
         what = f"{request.type.partition('.')[0]}.{outcome}"
-        event = answer_to(self._bus, request, what, reply.data, elapsed=elapsed, capture=reply.capture)
+        event = answer_to(
+            self._bus, request, what, reply.data, elapsed=elapsed, capture=reply.capture, policy=reply.policy
+        )
         try:
             await self._bus.publish(event)
         except PayloadTooLarge as error:

@@ -102,7 +102,17 @@ class Captures:
 class CallCapture:
     """The capture of one call, from its start to its reply."""
 
-    __slots__ = ("_captures", "_conversation", "_policies", "_recalled", "_request", "_start", "_tokens", "_whole")
+    __slots__ = (
+        "_captures",
+        "_conversation",
+        "_policies",
+        "_recalled",
+        "_request",
+        "_start",
+        "_tokens",
+        "_whole",
+        "versions",
+    )
 
     def __init__(self, captures: Captures, policies: Policies, request: Event, whole: bytes) -> None:
         self._captures, self._policies, self._request, self._whole = captures, policies, request, whole
@@ -110,6 +120,8 @@ class CallCapture:
         self._tokens: EngineTokens | None = None
         self._conversation: Said | None = None
         self._recalled = False
+        self.versions: tuple[int, int] | None = None
+        """The oldest and the newest policy version that generated any of it, once it is `finished`."""
 
     def take(self, tokens: EngineTokens) -> None:
         """What the engine said; the last word counts, since a call may have been tried before."""
@@ -131,7 +143,7 @@ class CallCapture:
     async def finished(self, reply: bytes, usage: ResponseUsage | None) -> tuple[Raw, Callable[[], None] | None]:
         """The capture beside this reply, and what is to be called when both are in the log."""
         tokens, end = self._tokens, self._policies.version
-        policy = None if self._start is None or end is None else (self._start, end)
+        self.versions = policy = None if self._start is None or end is None else (self._start, end)
         if tokens is None:
             capture = NO_CAPTURE if policy is None else self._captures.fitting(Capture(policy=policy))
             return capture, None
@@ -147,6 +159,7 @@ class CallCapture:
         spans = tokens.spans
         if spans:
             policy = spans[0].version, spans[-1].version
+            self.versions = min(span.version for span in spans), max(span.version for span in spans)
         elif policy is not None:
             spans = (PolicySpan(policy[0], len(tokens.generated) // 4),)
         capture = self._captures.fitting(

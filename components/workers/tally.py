@@ -40,6 +40,7 @@ class Tally:
         "_input",
         "_models",
         "_output",
+        "_policy",
         "_seconds",
         "_started",
         "_tools",
@@ -53,6 +54,8 @@ class Tally:
         self._seconds: dict[str, float] = {}
         self._input = self._output = self._total = self._turns = self._tools = self._captured = 0
         self._models: dict[str, None] = {}
+        self._policy: list[int] = []
+        """The oldest and the newest version."""
         self.adoptions = 0
 
     def add(self, reply: Event, data: bytes) -> None:
@@ -65,6 +68,7 @@ class Tally:
             self._turns += 1
             self._captured += bool(reply.captureref) or reply.capture != _NOTHING
             self._models[reply.source.removeprefix("models/").partition("/")[0]] = None
+            self._generated_by(reply.policy or ())
             if (usage := _usage(data)) is not None:
                 self._input += usage.input_tokens
                 self._output += usage.output_tokens
@@ -80,12 +84,18 @@ class Tally:
         self._tools += nested.tool_calls
         self._captured += nested.captured
         self._models |= dict.fromkeys(nested.models)
+        self._generated_by(() if nested.policy is msgspec.UNSET else nested.policy)
         times = nested.timings
         for call, seconds in (("model", times.model_s), ("tool", times.tools_s), ("verify", times.verify_s)):
             self._took(call, seconds)
 
     def _took(self, call: str, seconds: float) -> None:
         self._seconds[call] = self._seconds.get(call, 0.0) + seconds
+
+    def _generated_by(self, versions: tuple[int, ...]) -> None:
+        if versions:
+            known = [*self._policy, *versions]
+            self._policy = [min(known), max(known)]
 
     def stats(self, requested: datetime, now: datetime) -> RolloutStats:
         """The counts so far; `requested` is the time of the rollout's request. Clocks differ: no time is negative."""
@@ -103,6 +113,7 @@ class Tally:
             models=tuple(self._models),
             adoptions=self.adoptions,
             captured=self._captured,
+            policy=(self._policy[0], self._policy[1]) if self._policy else msgspec.UNSET,
         )
 
 
