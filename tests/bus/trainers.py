@@ -8,12 +8,15 @@ from typing import Any
 import msgspec
 
 from bus import Bus, LogConfig
+from contracts.contexts import ModelRequest
 from contracts.deployments import Description, ResolvedDeployment
 from contracts.events import Event
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, RolloutStats, Timings, Usage
+from contracts.tokens import Capture
 
 AGENT = Description(kind="agents", implementation="simple_agent", config={"pool": {"workers": 1, "slots": 1}})
 MODEL = Description(kind="models", implementation="scripted_model", config={"pool": {"workers": 1, "slots": 1}})
+RESPONSE = b'{"id":"r","object":"response","created_at":0,"model":"m","output":[],"status":"completed"}'
 REQUEST = msgspec.json.Decoder(RolloutRequest)
 
 
@@ -31,13 +34,30 @@ class Agents:
         self.behave: Callable[[Event, RolloutRequest], Awaitable[None]] = self.complete
         self._doing: set[asyncio.Future[None]] = set()
 
+    async def call(self, event: Event, request: RolloutRequest, capture: Capture) -> None:
+        """One model call of a rollout, with what was captured of it."""
+        bus, rollout = self.bus, event.rolloutid
+        reply = bus.subjects.reply("agents", rollout, "m_0")
+        asked = bus.subjects.request("models", "policy", 1, rollout, "m_0")
+        data = msgspec.json.encode(ModelRequest(request=msgspec.Raw(b'{"input": "Go."}')))
+        await bus.publish(bus.event("model.requested", asked, data, rolloutid=rollout, callkey="m_0", replyto=reply))
+        replied = bus.event(
+            "model.replied",
+            reply,
+            RESPONSE,
+            rolloutid=rollout,
+            callkey="m_0",
+            capture=msgspec.Raw(msgspec.json.encode(capture)),
+            policy=capture.policy,
+        )
+        await bus.publish(msgspec.structs.replace(replied, source="models/policy/w"))
+
     async def complete(
         self, event: Event, request: RolloutRequest, reward: float | None = None, tokens: int = 0
     ) -> None:
         """The end of a rollout that did well, to a reward that its index says."""
-        said = {"id": "r", "object": "response", "created_at": 0, "model": "m", "output": [], "status": "completed"}
         result = RolloutResult(
-            response=msgspec.Raw(msgspec.json.encode(said)),
+            response=msgspec.Raw(RESPONSE),
             reward=float(request.rollout_index if reward is None else reward),
             stats=RolloutStats(usage=Usage(output_tokens=tokens), timings=Timings(queue_s=0.0, total_s=0.0)),
         )
