@@ -18,10 +18,12 @@ class FeedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What will not be used, each with the reason: `stale`, `zero_variance`, `no_reward`."""
     groups: int = 0
     """Of how many groups nothing is left after this record."""
-    lags: dict[int, int] = {}
-    """Of `committed`: rollouts by their staleness when they were delivered, in versions."""
     rollouts: int = 0
     """Rollouts that the feed is done with, by all its records up to this one."""
+    staleness: dict[int, int] = {}
+    """Of these, the committed ones by their staleness when they were delivered, in versions."""
+    refused: dict[str, int] = {}
+    """Of these, the dropped ones by reason."""
     unfinished: int = 0
     """Groups that were asked for and had not ended, when it was written."""
     waiting: int = 0

@@ -6,17 +6,17 @@ nothing of the log: how a rollout ended says which policy versions it is of.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, cast
 
-from bus import Bus
-from orchestrator.admission import Guard, Pacing
+from orchestrator.admission import Guard
 from orchestrator.advantages import without_variance
-from orchestrator.bell import Bell
+from orchestrator.consumption import Consumption
 from orchestrator.delivered import Batch, Finished, Group
 from orchestrator.errors import FeedStarved
-from orchestrator.groups import Groups, Member, OpenGroup, Unit
+from orchestrator.feed_view import FeedView
+from orchestrator.groups import Member, OpenGroup, Unit
 
 PATIENCE_S = 3600.0
 """Seconds in which something must happen while a batch is awaited, unless something else is asked for."""
@@ -24,8 +24,6 @@ NAMED = 10
 """So many missing rollouts are named in a message; the error has all of them."""
 
 Order = Literal["finish", "fifo"]
-Drop = Callable[[dict[str, list[Unit]]], Awaitable[None]]
-"""Records what will not be used, by reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,26 +49,11 @@ class FeedOptions:
             raise ValueError("max_lag is 0 or more versions")
 
 
-class FeedView:
-    """What a feed sees of its trainer."""
-
-    def __init__(self, bus: Bus, run: str, models: tuple[str, ...], groups: Groups, bell: Bell) -> None:
-        self.bus, self.run, self.models, self.groups, self.bell = bus, run, models, groups, bell
-        self.version = 0
-        self.pacing = Pacing(None, None, 0)
-        self.submitting = 0
-        """Submissions that are not done."""
-        self.complete = False
-        """Nothing more will be submitted."""
-
-
 class Feed:
     """Batches, one after the other: `async for batch in feed`."""
 
-    def __init__(
-        self, view: FeedView, options: FeedOptions, drop: Drop, commit: Callable[[Batch], Awaitable[None]]
-    ) -> None:
-        self._view, self._options, self._drop, self._commit = view, options, drop, commit
+    def __init__(self, view: FeedView, options: FeedOptions, consumption: Consumption) -> None:
+        self._view, self._options, self._consumption = view, options, consumption
 
     def __aiter__(self) -> Self:
         return self
@@ -132,7 +115,7 @@ class Feed:
                     useless.setdefault(reason, []).append(unit)
             if not useless:
                 return
-            await self._drop(useless)
+            await self._consumption.drop(useless)
 
     def _useless(self, unit: Unit) -> str | None:
         max_lag = self._options.max_lag
@@ -177,7 +160,7 @@ class Feed:
             groups=tuple(self._group(unit) for unit in units),
             version=self._view.version,
             _units=tuple(units),
-            _commit=self._commit,
+            _commit=self._consumption.commit,
         )
 
     def _group(self, unit: Unit) -> Group:

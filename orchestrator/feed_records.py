@@ -27,14 +27,9 @@ class FeedRecords:
         self._next = 0
         self.consumed: set[str] = set()
         """Everything that was committed or dropped, as the records call it."""
-        self.lags: Counter[int] = Counter()
-        """Committed rollouts by their staleness."""
-        self.dropped: Counter[str] = Counter()
-        """What was dropped, by reason."""
+        self.latest = FeedRecord(version=0)
         self.committed: Counter[int] = Counter()
         """Groups that were committed, by the policy version at that time."""
-        self.rollouts = 0
-        """That were committed or dropped."""
 
     async def read(self) -> None:
         """Learns what is in the log."""
@@ -63,21 +58,23 @@ class FeedRecords:
 
     def _learn(self, record: FeedRecord) -> None:
         self.consumed.update(record.committed, record.dropped)
-        self.lags.update(record.lags)
-        self.dropped.update(record.dropped.values())
-        self.rollouts = record.rollouts
+        self.latest = record
         if record.committed:
             self.committed[record.version] += record.groups
 
 
 class FeedState(msgspec.Struct, frozen=True, kw_only=True):
-    """A feed as its latest record says it is."""
+    """A feed as it was when its latest record was written."""
 
     run: str
     feed: str
     version: int
     rollouts: int
-    """That it is done with."""
+    """That it is done with: committed or dropped."""
+    staleness: dict[int, int]
+    """Committed rollouts by their staleness at delivery."""
+    refused: dict[str, int]
+    """Dropped rollouts by reason."""
     unfinished: int
     """Groups."""
     waiting: int
@@ -97,6 +94,8 @@ async def feeds(bus: Bus) -> Sequence[FeedState]:
                 feed=feed,
                 version=record.version,
                 rollouts=record.rollouts,
+                staleness=record.staleness,
+                refused=record.refused,
                 unfinished=record.unfinished,
                 waiting=record.waiting,
             )

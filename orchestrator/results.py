@@ -84,6 +84,10 @@ def _outcome(request: RolloutRequest, event: Event, ending: RolloutResult | Roll
     line["rollout_index"] = request.rollout_index
     line["attempt"] = request.attempt
     line["agent"] = request.agent
+    if request.group:
+        line["group"] = request.group
+    if (versions := policy_versions(request, stats)) is not None:
+        line["policy_versions"] = versions
     if stats is not None:
         line["models"] = stats.models
         line["usage"] = stats.usage
@@ -103,6 +107,13 @@ def _outcome(request: RolloutRequest, event: Event, ending: RolloutResult | Roll
         stats=stats,
         time=event.time,
     )
+
+
+def policy_versions(request: RolloutRequest, stats: RolloutStats | None) -> tuple[int, int] | None:
+    """The oldest and the newest policy version that generated a rollout; else the one when it was asked for, if any."""
+    if stats is not None and not isinstance(stats.policy, msgspec.UnsetType):
+        return stats.policy
+    return None if request.policy_version is None else (request.policy_version, request.policy_version)
 
 
 def known_rollouts(folder: Path) -> list[str]:

@@ -1,7 +1,7 @@
 """What is a deployment doing right now, and how fast?
 
 Rates are between two looks at the server's counters; all else is what the later look saw. Called by `jetgym status`.
-It reads no event but the one that has waited longest in each pool.
+It reads few events: the one that has waited longest in each pool, and the latest of each policy and each feed.
 """
 
 import asyncio
@@ -15,7 +15,9 @@ import msgspec
 from bus import Bus
 from bus.overview import LogState, PoolState, overview
 from contracts.events import Kind
+from orchestrator.feed_records import FeedState, feeds
 from orchestrator.launch import resolved_deployment
+from orchestrator.policy_versions import newest_version
 
 LOOK_S = 1.0
 """Seconds between two looks."""
@@ -66,6 +68,10 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     looked_s: float
     """Seconds between the two looks that rates are from; 0 where there was one."""
     pools: tuple[PoolStatus, ...]
+    policies: dict[str, int] = {}
+    """The policy version that was announced last, of each model instance of which any was."""
+    feeds: tuple[FeedState, ...] = ()
+    """Of trainers."""
 
 
 class Observer:
@@ -81,11 +87,19 @@ class Observer:
     async def look(self) -> Status:
         """The state now; rates are since the look before. Raises `BusError`."""
         began = time.monotonic()
-        state = await overview(self._bus, await self._instances())
+        instances = await self._instances()
+        state = await overview(self._bus, instances)
+        models = [name for kind, name in instances if kind == "models"]
+        versions = {name: await newest_version(self._bus, name) for name in models}
+        trainers = await feeds(self._bus)
         self._took_s = time.monotonic() - began
         before, self._before = self._before, (began, state)
         seconds = 0.0 if before is None else began - before[0]
-        return self._status(state, None if before is None else before[1], seconds)
+        return msgspec.structs.replace(
+            self._status(state, None if before is None else before[1], seconds),
+            policies={name: version for name, version in versions.items() if version is not None},
+            feeds=tuple(trainers),
+        )
 
     async def pause(self) -> None:
         """Until the next look: longer where looking takes the server long."""

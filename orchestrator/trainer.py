@@ -6,73 +6,34 @@ it can be killed at any moment. It never looks into a rollout, and holds none: w
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Self, TypedDict, Unpack
+from typing import Self, Unpack
 
 import msgspec
 
 from bus import Conflict
-from bus.run_folder import CONFIG, RESULTS
+from bus.run_folder import CONFIG, METRICS, RESULTS
 from components.workers.cancellations import cancel, cancel_run
-from contracts.feeds import FeedRecord
 from contracts.ids import check_name
 from contracts.rollouts import PolicyUpdated, RolloutRequest
 from orchestrator.admission import Pacing
 from orchestrator.bell import Bell
 from orchestrator.config import load_config
+from orchestrator.consumption import Consumption
 from orchestrator.delivered import Batch, Finished, Group
 from orchestrator.describing import check
-from orchestrator.errors import UsageError, nearest
 from orchestrator.feed import PATIENCE_S, Feed, FeedOptions, FeedView, Order
 from orchestrator.feed_records import FeedRecords
-from orchestrator.groups import Groups, OpenGroup, Unit
+from orchestrator.groups import Groups, OpenGroup
 from orchestrator.launch import Deployment, Report
 from orchestrator.policy_versions import newest_version
 from orchestrator.run_files import RunFiles
 from orchestrator.run_log import RunLog, now
-from orchestrator.settings import RetrySettings
 from orchestrator.stragglers import Stragglers
 from orchestrator.submission import AnyTask, Submission, new_group
-
-UNFINISHED: Final = 8_192
-"""Rollouts that are unfinished at most, unless something else is asked for."""
-
-
-class Options(TypedDict, total=False):
-    """What both ways to a trainer take beside its run."""
-
-    feed: str
-    """Name of the feed, `trainer` by default. Another name takes the same run's rollouts once more."""
-    models: Sequence[str]
-    """Model instances that have the weights which are trained; by default the only one there is."""
-    groups: int
-    """That are trained on between two policy versions; with `max_lag` it paces what is asked for."""
-    max_lag: int
-    """Versions that a delivered group may be behind; 0 is exactly on-policy."""
-    unfinished: int
-    """Rollouts that are unfinished at most; 8192 by default."""
-    retry: RetrySettings
-    """Which failed rollouts are asked for again; by default as the config says, else none."""
-
-
-class TrainerState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trainer knows of its run."""
-
-    run: str
-    version: int
-    unfinished: int
-    """Groups that were asked for and have not ended."""
-    waiting: int
-    """Groups that have ended and are not committed: the depth of the queue."""
-    unfinished_rollouts: int
-    consumed: int
-    """Rollouts that were committed or dropped."""
-    staleness: dict[int, int]
-    """Committed rollouts by their staleness at delivery."""
-    dropped: dict[str, int]
-    """What was dropped, by reason."""
+from orchestrator.trainer_options import UNFINISHED, Options, TrainerState, models_of, write_metrics
 
 
 class Trainer:
@@ -81,17 +42,17 @@ class Trainer:
     def __init__(self, deployment: Deployment, run: str, options: Options) -> None:
         self.run = check_name(run, "run")
         self.deployment, self.bus = deployment, deployment.bus
-        self.models = _models(deployment, options.get("models"))
+        self.models = models_of(deployment.descriptions, options.get("models"))
         self._groups, self._bell = Groups(), Bell()
         self._view = FeedView(self.bus, run, self.models, self._groups, self._bell)
         self._pacing = Pacing(options.get("groups"), options.get("max_lag"), options.get("unfinished", UNFINISHED))
         self._view.pacing = self._pacing
         self._records = FeedRecords(self.bus, run, options.get("feed", "trainer"))
+        self._consumption = Consumption(self._view, self._records)
         self._submission = Submission(run, deployment.descriptions)
         retry = options.get("retry", deployment.config.settings.retry)
         self._log = RunLog(self.bus, run, self._groups, retry, self._bell.ring)
         self._stragglers = Stragglers(self.bus, run, self._groups, self._bell)
-        self._recording = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = False
 
@@ -152,7 +113,9 @@ class Trainer:
             files = stack.enter_context(RunFiles(folder))
             deployment = await stack.enter_async_context(Deployment.start(checked, files, report))
             (folder / CONFIG).write_text(config.to_yaml(checked.descriptions))
-            yield await stack.enter_async_context(cls._open(deployment, run, options))
+            trainer = await stack.enter_async_context(cls._open(deployment, run, options))
+            stack.callback(lambda: write_metrics(folder / METRICS, trainer.state()))
+            yield trainer
 
     @classmethod
     @asynccontextmanager
@@ -178,7 +141,7 @@ class Trainer:
         await self._log.read(self._records.consumed)
         self._groups.committed_now = self._records.committed[self._view.version]
         if not self._records.opened:
-            await self._records.write("opened", self._record(self._view.version))
+            await self._consumption.open()
 
     def _keep(self, work: Callable[[], Awaitable[object]]) -> None:
         """Runs beside everything else. If it fails, so does whatever waits."""
@@ -322,44 +285,14 @@ class Trainer:
         self._view.pacing = Pacing(given.groups or chosen.groups, chosen.max_lag, given.unfinished)
         self._stragglers.after_s = chosen.straggler_s
         self._bell.ring()
-        return Feed(self._view, chosen, self._drop, self.commit)
+        return Feed(self._view, chosen, self._consumption)
 
     async def commit(self, batch: Batch) -> None:
         """The batch was used: it does not come again. Durable when this returns; again changes nothing.
 
         Raises `FeedTaken` where another trainer feeds under the same name, `BusError`.
         """
-        async with self._recording:
-            units = [unit for unit in batch._units if not all(m.gone for m in unit.members)]  # noqa: SLF001
-            if not units:
-                return
-            names = tuple(name for unit in units for name in unit.names)
-            record = self._record(batch.version, units, committed=names, lags=dict(batch.lags))
-            await self._records.write("committed", record)
-            self._groups.remove(units, now=batch.version == self._view.version)
-        self._bell.ring()
-
-    async def _drop(self, useless: Mapping[str, Sequence[Unit]]) -> None:
-        async with self._recording:
-            units = [unit for those in useless.values() for unit in those]
-            reasons = {name: reason for reason, those in useless.items() for unit in those for name in unit.names}
-            await self._records.write("dropped", self._record(self._view.version, units, dropped=reasons))
-            self._groups.remove(units, now=False)
-        self._bell.ring()
-
-    def _record(self, version: int, units: Sequence[Unit] = (), **what: Any) -> FeedRecord:
-        pacing = self._view.pacing
-        bounds = {"groups": pacing.groups, "max_lag": pacing.max_lag}
-        unfinished = len(self._groups.unfinished)
-        return FeedRecord(
-            version=version,
-            groups=_emptied(units),
-            rollouts=self._records.rollouts + sum(len(unit.members) for unit in units),
-            unfinished=unfinished,
-            waiting=len(self._groups.open) - unfinished - _emptied(units),
-            pacing={name: bound for name, bound in bounds.items() if bound is not None},
-            **what,
-        )
+        await self._consumption.commit(batch)
 
     # Policy versions and cancellation
 
@@ -419,36 +352,15 @@ class Trainer:
     def state(self) -> TrainerState:
         """The queue and the staleness of the run so far."""
         return TrainerState(
-            run=self.run,
+            run_id=self.run,
             version=self._view.version,
             unfinished=len(self._groups.unfinished),
             waiting=self._groups.waiting,
             unfinished_rollouts=self._groups.unfinished_rollouts,
-            consumed=self._records.rollouts,
-            staleness=dict(sorted(self._records.lags.items())),
-            dropped=dict(self._records.dropped),
+            consumed=self._records.latest.rollouts,
+            staleness=self._records.latest.staleness,
+            dropped=self._records.latest.refused,
         )
-
-
-def _emptied(units: Iterable[Unit]) -> int:
-    """Of how many groups nothing is left without these."""
-    going: dict[str, int] = {}
-    groups = {}
-    for unit in units:
-        groups[unit.group.id] = unit.group
-        going[unit.group.id] = going.get(unit.group.id, 0) + sum(not member.gone for member in unit.members)
-    return sum(sum(not m.gone for m in groups[name].members) == count for name, count in going.items())
-
-
-def _models(deployment: Deployment, names: Sequence[str] | None) -> tuple[str, ...]:
-    there = [name for name, description in deployment.descriptions.items() if description.kind == "models"]
-    if names is None:
-        if len(there) > 1:
-            raise UsageError(f"which models are trained? Name them with models=(…); {nearest('', there)}")
-        return tuple(there)
-    if unknown := [name for name in names if name not in there]:
-        raise UsageError(f"there is no model {unknown[0]!r}; {nearest(unknown[0], there)}")
-    return tuple(names)
 
 
 def _tell_nobody(text: str) -> None:

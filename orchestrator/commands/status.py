@@ -16,6 +16,7 @@ from bus.run_folder import LOG, RESULTS, live
 from orchestrator.commands.common import console, run_async
 from orchestrator.commands.logs import Json, Namespace, Url, Where, folder_of, opened, working
 from orchestrator.errors import UsageError
+from orchestrator.feed_records import FeedState
 from orchestrator.grid import grid
 from orchestrator.hints import amount, counted, span
 from orchestrator.status import Observer, PoolStatus, Status
@@ -124,7 +125,18 @@ def _parts(found: Status) -> list[Text]:
     if found.dead_letters:
         told = f"{counted(found.dead_letters, 'dead letter')}: `jetgym dead list` shows why"
         lines.append(Text(told, style="red"))
+    lines += [Text(f"policy of {name}: version {version}") for name, version in found.policies.items()]
+    lines += [Text(_feed(feed)) for feed in found.feeds]
     return [*lines, Text(), _table(found)] if found.pools else lines
+
+
+def _feed(feed: FeedState) -> str:
+    told = f"feed {feed.feed} of run {feed.run}: {counted(feed.rollouts, 'rollout')} taken up to version {feed.version}"
+    lags = ", ".join(f"{count:,} at {lag}" for lag, count in feed.staleness.items())
+    told += f", staleness {lags}" if lags else ""
+    refused = ", ".join(f"{count:,} {reason}" for reason, count in feed.refused.items())
+    told += f", dropped {refused}" if refused else ""
+    return f"{told}; then {counted(feed.unfinished, 'group')} unfinished, {feed.waiting:,} waiting"
 
 
 def _log(found: Status) -> str:

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from orchestrator import Trainer
-from orchestrator.trainer import Options
+from orchestrator.trainer_options import Options
 from tests.unit.docs.test_reliability import test_every_test_that_the_page_names_is_there as is_there
 
 ROOT = Path(__file__).parents[3]

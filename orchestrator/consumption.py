@@ -1,0 +1,85 @@
+"""How is it written down that a trainer has used a batch, or will never use a group?
+
+Each commit and each drop is one record of the feed, written before the counts change. Called by `Trainer.commit` and by
+`feed`. It decides nothing.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from contracts.feeds import FeedRecord
+from orchestrator.delivered import Batch
+from orchestrator.feed_records import FeedRecords
+from orchestrator.feed_view import FeedView
+from orchestrator.groups import Unit
+
+
+class Consumption:
+    """Writes the records of one feed."""
+
+    def __init__(self, view: FeedView, records: FeedRecords) -> None:
+        self._view, self._records = view, records
+        self._recording = asyncio.Lock()
+
+    async def open(self) -> None:
+        """The first record."""
+        await self._records.write("opened", self._record(self._view.version))
+
+    async def commit(self, batch: Batch) -> None:
+        """See `Trainer.commit`."""
+        async with self._recording:
+            units = [unit for unit in batch._units if not all(m.gone for m in unit.members)]  # noqa: SLF001
+            if not units:
+                return
+            names = tuple(name for unit in units for name in unit.names)
+            record = self._record(batch.version, units, committed=names, lags=batch.lags)
+            await self._records.write("committed", record)
+            self._view.groups.remove(units, now=batch.version == self._view.version)
+        self._view.bell.ring()
+
+    async def drop(self, useless: Mapping[str, Sequence[Unit]]) -> None:
+        """They will not be used, by reason. Raises `FeedTaken`, `BusError`."""
+        async with self._recording:
+            units = [unit for those in useless.values() for unit in those]
+            reasons = {name: reason for reason, those in useless.items() for unit in those for name in unit.names}
+            refused = {reason: sum(len(unit.members) for unit in those) for reason, those in useless.items()}
+            record = self._record(self._view.version, units, dropped=reasons, refused=refused)
+            await self._records.write("dropped", record)
+            self._view.groups.remove(units, now=False)
+        self._view.bell.ring()
+
+    def _record(
+        self,
+        version: int,
+        units: Sequence[Unit] = (),
+        *,
+        lags: Mapping[int, int] | None = None,
+        refused: Mapping[str, int] | None = None,
+        **what: Any,
+    ) -> FeedRecord:
+        pacing, before = self._view.pacing, self._records.latest
+        bounds = {"groups": pacing.groups, "max_lag": pacing.max_lag}
+        unfinished = len(self._view.groups.unfinished)
+        return FeedRecord(
+            version=version,
+            groups=_emptied(units),
+            rollouts=before.rollouts + sum(len(unit.members) for unit in units),
+            staleness=dict(sorted((Counter(before.staleness) + Counter(lags)).items())),
+            refused=dict(Counter(before.refused) + Counter(refused)),
+            unfinished=unfinished,
+            waiting=len(self._view.groups.open) - unfinished - _emptied(units),
+            pacing={name: bound for name, bound in bounds.items() if bound is not None},
+            **what,
+        )
+
+
+def _emptied(units: Iterable[Unit]) -> int:
+    """Of how many groups nothing is left without these."""
+    going: dict[str, int] = {}
+    groups = {}
+    for unit in units:
+        groups[unit.group.id] = unit.group
+        going[unit.group.id] = going.get(unit.group.id, 0) + sum(not member.gone for member in unit.members)
+    return sum(sum(not m.gone for m in groups[name].members) == count for name, count in going.items())
