@@ -17,7 +17,6 @@ from bus.connection import Connection, connect
 from bus.deadletter import DEAD_LETTER, DeadLetter, Reason, letter_data
 from bus.direct import Stored
 from bus.errors import BusError, Conflict, EventIdReused, PayloadTooLarge, PublishRefused
-from bus.feed import open_feed
 from bus.history import history, last_event, recorded_of
 from bus.pool import Pool
 from bus.publish import Publisher
@@ -212,7 +211,7 @@ class Bus:
                 event = msgspec.structs.replace(event, **{name: _NOTHING, reference: await self._blobs.store(large)})
         return event
 
-    # Pools, replies, feeds
+    # Pools, replies
 
     async def pool(
         self,
@@ -298,25 +297,6 @@ class Bus:
         replies = Replies(self._connection, self.subjects, worker, on_reply, self._bury_reply)
         self._open.append(replies)
         return await replies.start(starts)
-
-    async def feed(self, run: str, name: str, *, batch: int = 1024) -> Pool:
-        """The terminal events of a run (`*`: of all runs), as deliveries; what was acked under `name` stays so.
-
-        Deliveries come in the log's order of each partition. Those that were not acked come again: at once after
-        `close`, after the ack wait when this process dies.
-        """
-        if run != "*":
-            check_name(run, "run")
-        check_name(name, "feed")
-
-        async def bury(letter: DeadLetter) -> None:
-            await self.dead_letter(letter, "feed", name)
-
-        feed = await open_feed(
-            self._connection, self.subjects, run, name, batch=batch, ack_wait_s=self.config.ack_wait_s, bury=bury
-        )
-        self._open.append(feed)
-        return feed
 
     async def dead_letter(self, letter: DeadLetter, kind: str, instance: str) -> None:
         """Records a dead letter; a message that has one already keeps it."""

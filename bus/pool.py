@@ -1,6 +1,6 @@
 """The receiving end of a pool: deliveries to one worker, one after the other.
 
-Called by worker frames and by the feed. It fetches ahead, buries what cannot be processed as a dead letter and goes
+Called by worker frames. It fetches ahead, buries what cannot be processed as a dead letter and goes
 on, and gives back what was fetched and not begun. It never settles a delivery that was handed out: that is the
 worker's, after all that the delivery caused is in the log.
 """

@@ -183,6 +183,14 @@ def _attempt(group: str, index: int, attempt: int) -> RolloutId:
 
 
 def _end(event: Event, data: bytes) -> End:
+    """How it ended; what cannot be read is a failure too, since it must end."""
+    try:
+        return _read_end(event, data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return End("rollout.failed", None, "poison", f"its end cannot be read: {error}", None, event.time)
+
+
+def _read_end(event: Event, data: bytes) -> End:
     if event.type == "rollout.completed":
         done = _COMPLETED.decode(data)
         return End("rollout.completed", float(done.reward), "", "", done.stats, event.time)

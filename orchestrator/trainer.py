@@ -24,8 +24,9 @@ from orchestrator.config import load_config
 from orchestrator.consumption import Consumption
 from orchestrator.delivered import Batch, Finished, Group
 from orchestrator.describing import check
-from orchestrator.feed import PATIENCE_S, Feed, FeedOptions, FeedView, Order
+from orchestrator.feed import PATIENCE_S, Feed, FeedOptions, Order
 from orchestrator.feed_records import FeedRecords
+from orchestrator.feed_view import FeedView
 from orchestrator.groups import Groups, OpenGroup
 from orchestrator.launch import Deployment, Report
 from orchestrator.policy_versions import newest_version

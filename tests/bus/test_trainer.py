@@ -6,13 +6,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from bus import LogConfig
 from contracts.events import Event
 from contracts.rollouts import RolloutFailure, RolloutRequest
 from orchestrator import Trainer
+from orchestrator.commands.status import _drawn
 from orchestrator.errors import FeedStarved, FeedTaken, UsageError
 from orchestrator.settings import RetrySettings
+from orchestrator.status import Observer
 from tests.bus.trainers import Agents, deployed, tasks
 
 PATIENCE_S = 30.0
@@ -393,3 +396,75 @@ async def test_cancelling_a_group_names_what_has_not_ended(server: str, config: 
         assert found == {member.rollout for member in (*first.members, second.members[0])}
         await trainer.cancel(reason="enough")
         assert await agents.bus.last(agents.bus.subjects.cancel_run(0, "grpo")) is not None
+
+
+async def test_status_shows_versions_and_feeds_with_their_staleness(server: str, config: LogConfig) -> None:
+    async with deployed(server, config) as agents:
+        observer = Observer(agents.bus, "here", workers=None, store=None)
+        assert (await observer.look()).policies == {}
+        async with connected(server, config) as trainer:
+            await trainer.submit(tasks(3), group_size=2)
+            await trainer.policy_updated(2)
+            await (await take(trainer, groups=1)).commit()
+            await take(trainer, groups=2)
+            found = await observer.look()
+            assert found.policies == {"policy": 2}
+            (feed,) = found.feeds
+            assert (feed.run, feed.feed, feed.rollouts, feed.staleness, feed.refused) == (
+                "grpo",
+                "trainer",
+                2,
+                {2: 2},
+                {},
+            )
+            assert feed.unfinished + feed.waiting == 2
+            console = Console(width=200)
+            with console.capture() as said:
+                console.print(_drawn([found]))
+            assert "policy of policy: version 2" in said.get()
+            assert "feed trainer of run grpo: 2 rollouts taken up to version 2, staleness 2 at 2; then" in said.get()
+
+
+async def test_a_result_line_names_its_group_and_its_policy_versions(server: str, config: LogConfig) -> None:
+    """Those that generated it, where any is recorded; else the one when it was asked for."""
+    async with deployed(server, config) as agents, connected(server, config) as trainer:
+
+        async def behave(event: Event, request: RolloutRequest) -> None:
+            await agents.complete(event, request, policy=(1, 3) if request.rollout_index else None)
+
+        agents.behave = behave
+        await trainer.policy_updated(2)
+        await trainer.submit(tasks(1), group_size=2)
+        (group,) = (await take(trainer, groups=1)).groups
+        lines = [await rollout.line() for rollout in group.rollouts]
+        assert [line["policy_versions"] for line in lines] == [[2, 2], [1, 3]]
+        assert {line["group"] for line in lines} == {group.id}
+        assert [rollout.versions for rollout in group.rollouts] == [(2, 2), (1, 3)]
+        assert group.lag == 1
+
+
+async def test_an_end_that_cannot_be_read_is_a_failure_of_its_rollout_only(server: str, config: LogConfig) -> None:
+    async with deployed(server, config) as agents, connected(server, config) as trainer:
+        agents.behave = lambda event, request: (
+            agents.end(event, "completed", b'{"reward": "much"}')
+            if request.rollout_index
+            else agents.complete(event, request)
+        )
+        await trainer.submit(tasks(1), group_size=2)
+        (group,) = (await take(trainer, groups=1)).groups
+        assert group.rewards == [0.0, None]
+        assert "poison: its end cannot be read" in group.missing[group.rollouts[1].rollout_id]
+
+
+async def test_a_run_in_several_partitions_is_fed_and_found_again_whole(server: str, config: LogConfig) -> None:
+    config = config.model_copy(update={"partitions": 3})
+    async with deployed(server, config) as agents:
+        async with connected(server, config) as trainer:
+            await trainer.submit(tasks(10), group_size=3)
+            first = await take(trainer, groups=5)
+            await first.commit()
+            assert {agents.bus.subjects.partition(rollout.rollout_id) for rollout in first.rollouts} == {0, 1, 2}
+        async with connected(server, config) as trainer:
+            assert await trainer.submit(tasks(10), group_size=3) == 0
+            second = await take(trainer, groups=5)
+            assert len(set(ids(first, second))) == 10

@@ -53,13 +53,23 @@ class Agents:
         await bus.publish(msgspec.structs.replace(replied, source="models/policy/w"))
 
     async def complete(
-        self, event: Event, request: RolloutRequest, reward: float | None = None, tokens: int = 0
+        self,
+        event: Event,
+        request: RolloutRequest,
+        reward: float | None = None,
+        *,
+        tokens: int = 0,
+        policy: tuple[int, int] | None = None,
     ) -> None:
         """The end of a rollout that did well, to a reward that its index says."""
         result = RolloutResult(
             response=msgspec.Raw(RESPONSE),
             reward=float(request.rollout_index if reward is None else reward),
-            stats=RolloutStats(usage=Usage(output_tokens=tokens), timings=Timings(queue_s=0.0, total_s=0.0)),
+            stats=RolloutStats(
+                usage=Usage(output_tokens=tokens),
+                timings=Timings(queue_s=0.0, total_s=0.0),
+                policy=policy or msgspec.UNSET,
+            ),
         )
         await self.end(event, "completed", msgspec.json.encode(result))
 

@@ -21,6 +21,19 @@ def usage(**tokens: Any) -> bytes:
     return msgspec.json.encode({"output": [], "usage": tokens})
 
 
+def test_the_oldest_and_the_newest_policy_version_are_those_of_any_call_in_it() -> None:
+    tally = Tally(START)
+    tally.add(reply("model.replied"), usage())
+    assert tally.stats(START, START).policy is msgspec.UNSET
+    assert b'"policy":' not in msgspec.json.encode(tally.stats(START, START))
+    for versions in ((4, 5), (3, 3)):
+        tally.add(msgspec.structs.replace(reply("model.replied"), policy=versions), usage())
+    nested = msgspec.structs.replace(tally.stats(START, START), policy=(4, 9))
+    result = RolloutResult(response=msgspec.Raw(b"{}"), reward=1.0, stats=nested)
+    tally.add(reply("agent.replied"), msgspec.json.encode(result))
+    assert tally.stats(START, START).policy == (3, 9)
+
+
 def test_turns_tools_tokens_and_seconds_add_up() -> None:
     tally = Tally(START + timedelta(seconds=2))
     tally.add(reply("model.replied", elapsed=1.5), usage(input_tokens=10, output_tokens=5, total_tokens=15))
