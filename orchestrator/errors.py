@@ -6,6 +6,10 @@ OrchestratorError
 ├── InputError         a file of tasks is wrong; `problems` has the first of them
 ├── FeedTaken          another trainer goes on with this feed
 ├── FeedStarved        a batch did not fill in time; the message names what is missing
+├── AdapterError       a trainer cannot be given what its own protocol promises
+│   ├── NoTrajectory   a rollout did not complete, or has no tokens
+│   ├── NotContiguous  a rollout's tokens do not go on from turn to turn
+│   └── WorkerStalled  a rollout worker died, or has given nothing for too long
 └── LaunchError        a part of the deployment could not be started or kept running
     ├── VenvError      a component's venv could not be built
     └── WorkerDied     a worker ended before it served, repeatedly
@@ -18,16 +22,20 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 __all__ = [
+    "AdapterError",
     "ConfigError",
     "FeedStarved",
     "FeedTaken",
     "InputError",
     "LaunchError",
+    "NoTrajectory",
+    "NotContiguous",
     "OrchestratorError",
     "Problem",
     "UsageError",
     "VenvError",
     "WorkerDied",
+    "WorkerStalled",
     "nearest",
 ]
 
@@ -79,6 +87,22 @@ class FeedStarved(OrchestratorError):
     def __init__(self, message: str, *, missing: Sequence[str]) -> None:
         self.missing = tuple(missing)
         super().__init__(message)
+
+
+class AdapterError(OrchestratorError):
+    """What a trainer's protocol promises cannot be given."""
+
+
+class NoTrajectory(AdapterError):
+    """A rollout did not complete, or none of its model calls has tokens."""
+
+
+class NotContiguous(AdapterError):
+    """A prompt does not begin with the tokens of the turns before it."""
+
+
+class WorkerStalled(AdapterError):
+    """A rollout worker died, or has given nothing for too long."""
 
 
 class LaunchError(OrchestratorError):

@@ -1,0 +1,59 @@
+"""SkyRL: samples as a `GeneratorOutput` (`skyrl.train.generators.base`).
+
+Where each rollout has one sample, that is a trajectory each. Where one has several branches, they are the steps of its
+trajectory, as SkyRL's step-wise training takes them: `is_last_step` marks the last. Pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from orchestrator.adapters.trained import Trained, halves
+
+
+@dataclass
+class TrajectoryID:
+    """Which rollout of which task; SkyRL's own class has the same fields."""
+
+    instance_id: str
+    """ID of the group."""
+    repetition_id: int
+
+    def to_string(self) -> str:
+        """Both in one."""
+        return f"{self.instance_id}_{self.repetition_id}"
+
+
+class GeneratorOutput(TypedDict):
+    """One element a sample in each list."""
+
+    prompt_token_ids: list[list[int]]
+    response_ids: list[list[int]]
+    rewards: list[float]
+    loss_masks: list[list[int]]
+    stop_reasons: list[str] | None
+    rollout_metrics: dict[str, float] | None
+    rollout_logprobs: list[list[float]] | None
+    trajectory_ids: list[TrajectoryID] | None
+    rollout_expert_indices: None
+    process_rewards: None
+    is_last_step: list[bool] | None
+
+
+def generator_output(batch: Sequence[Trained]) -> GeneratorOutput:
+    """The output of a batch; the samples of a rollout stand behind each other, as `read_group` gives them."""
+    parts = [halves(trained.sample) for trained in batch]
+    stepwise = not all(trained.last for trained in batch)
+    return GeneratorOutput(
+        prompt_token_ids=[each.prompt for each in parts],
+        response_ids=[each.response for each in parts],
+        rewards=[trained.reward for trained in batch],
+        loss_masks=[each.mask for each in parts],
+        stop_reasons=["length" if trained.sample.truncated else "stop" for trained in batch],
+        rollout_metrics=None,
+        rollout_logprobs=[each.logprobs for each in parts],
+        trajectory_ids=[TrajectoryID(trained.group, trained.rollout_index) for trained in batch],
+        rollout_expert_indices=None,
+        process_rewards=None,
+        is_last_step=[trained.last for trained in batch] if stepwise else None,
+    )

@@ -1,0 +1,217 @@
+"""TRL: a rollout worker for `AsyncGRPOTrainer(rollout_worker=…)` (`trl.experimental.async_grpo`).
+
+It has the worker protocol's `rollout_buffer`, `start`, `stop`, `update_model_version` and `check_health`, and runs a
+`Trainer` in a thread of its own, since TRL's trainer has no event loop. What TRL has taken from the buffer is committed
+when TRL announces its next weights, or stops: what it had taken and not trained on before a crash comes again.
+"""
+
+import asyncio
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+from orchestrator.adapters.trained import Trained, read_group
+from orchestrator.delivered import Batch
+from orchestrator.errors import WorkerStalled
+from orchestrator.submission import AnyTask
+from orchestrator.trainer import Trainer
+
+BUFFERED: Final = 1024
+"""Samples that wait for TRL at most."""
+ROOM_S: Final = 0.05
+"""Seconds between two looks for room in the buffer."""
+ANSWER_S: Final = 120.0
+"""Seconds that TRL's thread waits for this one."""
+
+
+@dataclass(slots=True)
+class RolloutSample:
+    """One sample, with the fields of TRL's class."""
+
+    prompt: list[dict[str, str]]
+    """Empty, as `completion` is: TRL shows them, and trains on the tokens. `replay show` tells a rollout."""
+    completion: list[dict[str, str]]
+    input_ids: list[int]
+    completion_mask: list[int]
+    """Of all tokens: 1 where one is trained on."""
+    old_log_probs: list[float]
+    """Of all tokens; 0 where the mask is 0."""
+    advantage: float
+    model_version: int
+    """The oldest that sampled a token, so that TRL drops what is too stale by its weakest part."""
+    group_id: int
+    metrics: dict[str, float]
+
+
+def rollout_sample(trained: Trained) -> RolloutSample:
+    """The sample as TRL takes it."""
+    sample = trained.sample
+    return RolloutSample(
+        prompt=[],
+        completion=[],
+        input_ids=sample.tokens.tolist(),
+        completion_mask=sample.mask.astype(int).tolist(),
+        old_log_probs=sample.logprobs.tolist(),
+        advantage=trained.advantage,
+        model_version=trained.versions[0],
+        group_id=int.from_bytes(blake2b(trained.group.encode(), digest_size=7).digest(), "big"),
+        metrics={"reward": trained.reward},
+    )
+
+
+class RolloutWorker:
+    """TRL's rollout worker over a deployment of JetGym."""
+
+    def __init__(
+        self,
+        connect: Callable[[], AbstractAsyncContextManager[Trainer]],
+        tasks: Iterable[AnyTask],
+        *,
+        agent: str | None = None,
+        group_size: int = 8,
+        normalize: bool = True,
+        tokenizer: str = "",
+        template: str = "",
+        buffered: int = BUFFERED,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            connect: opens the trainer: `lambda: Trainer.connect(url, run="grpo-1", groups=…, max_lag=…)`.
+            tasks: task lines, or their fields; an endless iterator too.
+            agent: name of the agent's instance; may be left out where there is one.
+            group_size: rollouts of each task, TRL's `num_generations`.
+            normalize: divide advantages by the group's standard deviation, as TRL does by default.
+            tokenizer: digest of the tokenizer that TRL trains with; not looked at, if not given.
+            template: digest of the chat template, likewise.
+            buffered: samples that wait for TRL at most.
+        """
+        self.rollout_buffer: queue.Queue[RolloutSample] = queue.Queue(maxsize=buffered)
+        self._connect, self._tasks, self._agent, self._group_size = connect, tasks, agent, group_size
+        self._normalize, self._tokenizer, self._template = normalize, tokenizer, template
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._trainer: Trainer | None = None
+        self._working: asyncio.Task[None] | None = None
+        self._opened = threading.Event()
+        self._error: BaseException | None = None
+        self._all_given = False
+        self._version: int | None = None
+        """What was announced before the start."""
+        self._put, self._at = 0, time.monotonic()
+        """Samples put into the buffer, and when the last was."""
+        self._full: deque[tuple[int, Batch]] = deque()
+        """Batches that are in the buffer whole, each with how many samples were put by then."""
+
+    def start(self) -> None:
+        """Begins to give samples. Raises what kept the trainer from being opened."""
+        self._at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="jetgym-rollouts", daemon=True)
+        self._thread.start()
+        self._opened.wait()
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Commits what TRL has taken and ends the thread; what is in the buffer comes again next time."""
+        if self._thread is None or self._loop is None:
+            return
+        if self._thread.is_alive() and self._working is not None:
+            with suppress(RuntimeError):  # the loop has just ended
+                self._loop.call_soon_threadsafe(self._working.cancel)
+        self._thread.join(ANSWER_S)
+
+    def update_model_version(self, version: int) -> None:
+        """TRL has new weights: what it has taken is committed, and the version announced. Returns when both are."""
+        self._version = version
+        if self._trainer is not None:
+            self._wait_for(self._updated(self._trainer, version))
+
+    def check_health(self, stale_after_s: float) -> None:
+        """Raises `WorkerStalled` if the thread died, or has put nothing into an empty buffer for so many seconds."""
+        if self._error is not None:
+            raise WorkerStalled(f"the rollout worker died: {self._error}") from self._error
+        if self._thread is None or not self._thread.is_alive():
+            raise WorkerStalled("the rollout worker does not run")
+        waited = time.monotonic() - self._at
+        if self.rollout_buffer.empty() and waited > stale_after_s:
+            why = ": there are no more tasks" if self._all_given else ""
+            raise WorkerStalled(f"the rollout worker has given nothing for {waited:.0f} seconds{why}")
+
+    # --- in the thread -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._work())
+        except asyncio.CancelledError:
+            return
+        except BaseException as error:  # noqa: BLE001 - `check_health` raises it where TRL can see it
+            self._error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
+        finally:
+            self._trainer = None
+            self._opened.set()
+
+    async def _work(self) -> None:
+        async with self._connect() as trainer:
+            self._loop, self._working = asyncio.get_running_loop(), asyncio.current_task()
+            if self._version is not None:
+                await trainer.policy_updated(self._version)
+            self._trainer = trainer
+            self._opened.set()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._submit(trainer))
+                    group.create_task(self._give(trainer))
+            except asyncio.CancelledError:  # `stop`
+                await self._commit()
+                raise
+
+    async def _submit(self, trainer: Trainer) -> None:
+        await trainer.submit(self._tasks, self._agent, group_size=self._group_size)
+        trainer.no_more_tasks()
+
+    async def _give(self, trainer: Trainer) -> None:
+        async for batch in trainer.feed(groups=1):
+            for group in batch.groups:
+                samples = await read_group(
+                    group,
+                    normalize=self._normalize,
+                    models=trainer.models,
+                    tokenizer=self._tokenizer,
+                    template=self._template,
+                )
+                for sample in samples:
+                    await self._buffer(rollout_sample(sample))
+            self._full.append((self._put, batch))
+        self._all_given = True
+        await asyncio.Event().wait()  # all was given; `stop` ends it
+
+    async def _buffer(self, sample: RolloutSample) -> None:
+        while True:
+            try:
+                self.rollout_buffer.put_nowait(sample)
+                break
+            except queue.Full:
+                await asyncio.sleep(ROOM_S)
+        self._put, self._at = self._put + 1, time.monotonic()
+
+    async def _updated(self, trainer: Trainer, version: int) -> None:
+        await self._commit()
+        await trainer.policy_updated(version)
+
+    async def _commit(self) -> None:
+        """Commits the batches of which TRL has taken every sample."""
+        taken = self._put - self.rollout_buffer.qsize()
+        while self._full and self._full[0][0] <= taken:
+            await self._full[0][1].commit()
+            self._full.popleft()
+
+    def _wait_for(self, work: Coroutine[Any, Any, None]) -> None:
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_S)

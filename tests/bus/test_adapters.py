@@ -1,0 +1,267 @@
+"""The two adapters that run a trainer: what TRL's and NeMo RL's own loops would do, against a real log."""
+
+import asyncio
+import math
+import queue
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+
+from bus import Bus, LogConfig
+from contracts.events import Event
+from contracts.rollouts import RolloutRequest, RolloutResult, RolloutStats, Timings, Usage
+from contracts.tokens import Capture
+from orchestrator import Trainer
+from orchestrator.adapters.nemo_rl import RolloutStream
+from orchestrator.adapters.trl import RolloutWorker
+from orchestrator.errors import NotContiguous, NoTrajectory, WorkerStalled
+from orchestrator.token_fields import FIELDS
+from tests.bus.trainers import Agents, deployed, tasks
+from tests.unit.contracts.conversations import capture, logprob
+
+PATIENCE_S = 30.0
+Said = list[tuple[str, Capture]]
+"""The model calls of a rollout: the ID of the item put out, and the capture."""
+TWO_TURNS: Said = [("a0", capture([1, 2], [3])), ("a1", capture([4], [5, 6], cited=("m_0", 3)))]
+BROKEN: Said = [("a0", capture([1, 2], [3])), ("a1", capture([9, 9, 9, 9], [5, 6]))]
+
+
+def speak(agents: Agents, said: Callable[[RolloutRequest], Said]) -> None:
+    """From now on each rollout makes model calls that have captures, and completes with the reward of its index."""
+
+    async def behave(event: Event, request: RolloutRequest) -> None:
+        calls = said(request)
+        for number in range(len(calls)):
+            await model_call(agents.bus, event.rolloutid, f"m_{number}", calls, number)
+        response = {"id": "r", "object": "response", "created_at": 0, "model": "m", "status": "completed"}
+        result = RolloutResult(
+            response=msgspec.Raw(msgspec.json.encode({**response, "output": [item(name) for name, _ in calls]})),
+            reward=float(request.rollout_index),
+            stats=RolloutStats(
+                usage=Usage(output_tokens=3), timings=Timings(queue_s=0.0, total_s=0.0), captured=len(calls)
+            ),
+        )
+        await agents.end(event, "completed", msgspec.json.encode(result))
+
+    agents.behave = behave
+
+
+def item(name: str) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "id": name, "status": "completed", "content": []}
+
+
+async def model_call(bus: Bus, rollout: str, key: str, said: Said, number: int) -> None:
+    items = [item(name) for name, _ in said]
+    requested = bus.event(
+        "model.requested",
+        bus.subjects.request("models", "policy", 1, rollout, key),
+        msgspec.json.encode({"request": {"input": ["q", *items[:number]]}}),
+        rolloutid=rollout,
+        callkey=key,
+        replyto=bus.subjects.reply("agent", rollout, key),
+    )
+    await bus.publish(requested)
+    replied = bus.event(
+        "model.replied",
+        requested.replyto,
+        msgspec.json.encode({"output": [items[number]]}),
+        rolloutid=rollout,
+        callkey=key,
+        capture=msgspec.Raw(msgspec.json.encode(said[number][1])),
+    )
+    await bus.publish(replied)
+
+
+def taken(worker: RolloutWorker, count: int) -> list[Any]:
+    """What TRL takes."""
+    return [worker.rollout_buffer.get(timeout=PATIENCE_S) for _ in range(count)]
+
+
+def worker(server: str, config: LogConfig, count: int, **options: Any) -> RolloutWorker:
+    def connect() -> Any:
+        return Trainer.connect(server, run="grpo", namespace=config.namespace)
+
+    return RolloutWorker(connect, tasks(count), group_size=2, **options)
+
+
+async def test_trl_gets_samples_through_its_workers_protocol(server: str, config: LogConfig) -> None:
+    async with deployed(server, config) as agents:
+        speak(agents, lambda _: TWO_TURNS)
+        found = worker(server, config, 3)
+        await asyncio.to_thread(found.update_model_version, 3)  # TRL sends its first weights before it starts
+        await asyncio.to_thread(found.start)
+        try:
+            found.check_health(60.0)
+            samples = await asyncio.to_thread(taken, found, 6)
+            with pytest.raises(queue.Empty):
+                found.rollout_buffer.get_nowait()
+            assert all(sample.input_ids == [1, 2, 3, 4, 5, 6] for sample in samples)
+            assert all(sample.completion_mask == [0, 0, 1, 0, 1, 1] for sample in samples)
+            assert samples[0].old_log_probs == [0, 0, logprob(3), 0, logprob(5), logprob(6)]
+            assert [round(sample.advantage, 3) for sample in samples] == [-1, 1] * 3
+            assert len({sample.group_id for sample in samples}) == 3
+            assert {sample.model_version for sample in samples} == {3}
+            assert {sample.metrics["reward"] for sample in samples} == {0.0, 1.0}
+            await asyncio.to_thread(found.update_model_version, 4)
+            with pytest.raises(WorkerStalled, match="given nothing for 0 seconds: there are no more tasks"):
+                found.check_health(0.0)
+        finally:
+            await asyncio.to_thread(found.stop)
+        with pytest.raises(WorkerStalled, match="does not run"):
+            found.check_health(60.0)
+
+
+async def test_what_trl_had_not_taken_comes_again_and_what_it_was_trained_on_does_not(
+    server: str, config: LogConfig
+) -> None:
+    async with deployed(server, config) as agents:
+        speak(agents, lambda _: TWO_TURNS)
+        first = worker(server, config, 3, buffered=2)
+        await asyncio.to_thread(first.start)
+        before = await asyncio.to_thread(taken, first, 3)
+        await asyncio.to_thread(first.stop)
+        second = worker(server, config, 3)
+        await asyncio.to_thread(second.start)
+        after = await asyncio.to_thread(taken, second, 4)
+        await asyncio.to_thread(second.stop)
+        trained_on = {sample.group_id for sample in before[:2]}
+        assert len(trained_on) == 1
+        assert {sample.group_id for sample in after}.isdisjoint(trained_on)
+        assert before[2].group_id in {sample.group_id for sample in after}, "a group that was taken in part"
+
+
+async def test_trl_is_told_when_the_worker_dies(server: str, config: LogConfig) -> None:
+    async with deployed(server, config) as agents:
+        speak(agents, lambda _: TWO_TURNS)
+        found = worker(server, config, 3, tokenizer="another")
+        await asyncio.to_thread(found.start)
+        assert found._thread is not None
+        await asyncio.to_thread(found._thread.join, PATIENCE_S)
+        with pytest.raises(WorkerStalled, match=r"died: rollout grpo-.* has the tokenizer tok recorded"):
+            found.check_health(60.0)
+        unknown = RolloutWorker(lambda: Trainer.connect("nats://127.0.0.1:1", run="grpo"), tasks(1))
+        with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
+            await asyncio.to_thread(unknown.start)
+
+
+def rows(count: int, **fields: Any) -> list[dict[str, Any]]:
+    """As NeMo RL sends them: the rows of a group are alike but for their index."""
+    row = {"responses_create_params": {"input": "go"}, "agent_ref": {"name": "solver"}, **fields}
+    return [{**row, "_rowidx": number} for number in range(count)]
+
+
+def postprocessed(result: dict[str, Any]) -> tuple[list[int], list[float]]:
+    """What NeMo RL does with a result: joins the turns, asserts that they go on from each other, refuses NaN."""
+    seen: list[int] = []
+    logprobs: list[float] = []
+    for each in result["response"]["output"]:
+        if "generation_token_ids" not in each:
+            continue
+        assert seen == each["prompt_token_ids"][: len(seen)]
+        seen = each["prompt_token_ids"] + each["generation_token_ids"]
+        logprobs += each["generation_log_probs"]
+    assert seen
+    assert not any(map(math.isnan, logprobs))
+    return seen, logprobs
+
+
+async def test_nemo_rl_gets_rows_in_finish_order_with_tokens_that_go_on(server: str, config: LogConfig) -> None:
+    """nemo_rl/environments/nemo_gym.py, run_rollouts and _postprocess_nemo_gym_to_nemo_rl_result (main, mid-2026)."""
+    go = [asyncio.Event() for _ in range(3)]
+    async with (
+        deployed(server, config) as agents,
+        Trainer.connect(server, run="grpo", namespace=config.namespace) as trainer,
+    ):
+        speak(agents, lambda _: TWO_TURNS)
+        at_once = agents.behave
+
+        async def behave(event: Event, request: RolloutRequest) -> None:
+            await go[msgspec.json.decode(request.task)["_rowidx"]].wait()
+            await at_once(event, request)
+
+        agents.behave = behave
+        stream, examples = RolloutStream(trainer), rows(3)
+        results = stream.run_examples(examples, head_server_config=object())
+        async with asyncio.timeout(PATIENCE_S):
+            for expected in (2, 0, 1):
+                go[expected].set()
+                row, result = await next(results)
+                assert row is examples[expected]
+                assert (row["_rowidx"], result["_rowidx"], result["reward"]) == (expected, expected, 0.0)
+                tokens, logprobs = postprocessed(result)
+                assert tokens == [1, 2, 3, 4, 5, 6]
+                assert logprobs == [logprob(3), logprob(5), logprob(6)]
+                assert not any(name.startswith("_jetgym") for name in result)
+            with pytest.raises(StopIteration):
+                next(results)
+            again = [await each for each in stream.run_examples(examples)]  # the next step asks for the same rows
+        assert sorted(row["_rowidx"] for row, _ in again) == [0, 1, 2]
+        assert len({result["rollout_id"] for _, result in again}) == 3
+        assert len(agents.requests) == 6
+        await stream.close()
+
+
+@pytest.mark.parametrize("on_break", ["raise", "mask"])
+async def test_nemo_rl_is_never_given_tokens_that_do_not_go_on(server: str, config: LogConfig, on_break: Any) -> None:
+    async with (
+        deployed(server, config) as agents,
+        Trainer.connect(server, run="grpo", namespace=config.namespace) as trainer,
+    ):
+        speak(agents, lambda _: BROKEN)
+        stream = RolloutStream(trainer, on_break=on_break)
+        (waiting,) = stream.run_examples(rows(1))
+        async with asyncio.timeout(PATIENCE_S):
+            if on_break == "raise":
+                with pytest.raises(NotContiguous, match=r"rollout grpo-.* output item 1"):
+                    await waiting
+            else:
+                _, result = await waiting
+                assert result["mask_sample"] is True
+                assert postprocessed(result) == ([1, 2, 3], [logprob(3)])
+                assert [name for name in FIELDS if name in result["response"]["output"][1]] == []
+                assert stream.masked == {"not_contiguous": 1}
+        await stream.close()
+
+
+async def test_nemo_rl_hears_of_rollouts_that_failed_and_goes_on(server: str, config: LogConfig) -> None:
+    async with (
+        deployed(server, config) as agents,
+        Trainer.connect(server, run="grpo", namespace=config.namespace) as trainer,
+    ):
+        speak(agents, lambda _: [])
+        at_once = agents.behave
+
+        async def behave(event: Event, request: RolloutRequest) -> None:
+            if msgspec.json.decode(request.task)["_rowidx"] == 0:
+                await agents.fail(event)
+            else:
+                await at_once(event, request)
+
+        agents.behave = behave
+        stream = RolloutStream(trainer)
+        told = []
+        async with asyncio.timeout(PATIENCE_S):
+            for waiting in stream.run_examples(rows(2)):
+                with pytest.raises(NoTrajectory) as found:
+                    await waiting
+                told.append(str(found.value))
+        assert sorted("failed: agent_error" in text for text in told) == [False, True]
+        assert sorted("has tokens" in text for text in told) == [False, True]
+        await stream.close()
+
+
+async def test_nemo_rl_hears_that_what_it_asks_for_cannot_be_asked(server: str, config: LogConfig) -> None:
+    async with (
+        deployed(server, config),
+        Trainer.connect(server, run="grpo", namespace=config.namespace) as trainer,
+    ):
+        stream = RolloutStream(trainer)
+        waiting = list(stream.run_examples(rows(2, agent_ref={"name": "nobody"})))
+        async with asyncio.timeout(PATIENCE_S):
+            told = await asyncio.gather(*waiting, return_exceptions=True)
+        assert ["name one of the agents" in str(error) for error in told] == [True, True]
+        with suppress(asyncio.CancelledError):
+            await stream.close()
