@@ -115,6 +115,15 @@ class Bus:
 
     # Writing
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a publish would have to wait for nothing."""
+        return self._publisher.has_room
+
+    async def room(self) -> None:
+        """Waits while there are as many publishes in flight as there may be: take no new work before."""
+        await self._publisher.room()
+
     def event(
         self,
         type: str,  # noqa: A002

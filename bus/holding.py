@@ -6,6 +6,7 @@ crashed and forgot, or a sign of life was lost) is the same delivery, not a seco
 """
 
 import asyncio
+from collections import OrderedDict
 from typing import Final
 
 from bus.connection import Connection
@@ -14,8 +15,12 @@ ACK: Final = b"+ACK"
 
 _PROGRESS: Final = b"+WPI"
 _V1_TOKENS: Final = 9
-_ROUNDS: Final = 6
-"""Rounds an ack wait; a delivery is due when it was silent for two of them."""
+_SILENT: Final = 1 / 3
+"""Of the ack wait: a delivery that was silent for so long is due."""
+_STEPS: Final = 100
+"""Steps in which all that is held may become due within that time: tens of thousands at once would take long."""
+_LEAST: Final = 64
+"""Signs of life that any step may give."""
 
 
 class Held:
@@ -44,10 +49,11 @@ class Holding:
 
     def __init__(self, connection: Connection, ack_wait_s: float) -> None:
         self._connection = connection
-        self._ack_wait_s = ack_wait_s
         self._loop = asyncio.get_running_loop()
-        self._held: dict[tuple[bytes, int], Held] = {}
-        self._timer = self._loop.call_later(ack_wait_s / _ROUNDS, self._keep_alive)
+        self._held: OrderedDict[tuple[bytes, int], Held] = OrderedDict()
+        """The one that was silent for the longest is the first."""
+        self._silent_s = ack_wait_s * _SILENT
+        self._timer = self._loop.call_later(self._silent_s / _STEPS, self._keep_alive)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -59,6 +65,7 @@ class Holding:
         held = self._held.get(key)
         if held is not None:
             held.ack_subject, held.heard = ack_subject, new.heard
+            self._held.move_to_end(key)
             return None
         self._held[key] = new
         return new
@@ -81,15 +88,17 @@ class Holding:
             self.settle(held, nak(delay_s))
 
     def _keep_alive(self) -> None:
-        self._timer = self._loop.call_later(self._ack_wait_s / _ROUNDS, self._keep_alive)
+        self._timer = self._loop.call_later(self._silent_s / _STEPS, self._keep_alive)
         if not self._connection.up:
             return
         now = self._loop.time()
-        silent_since = now - 2 * self._ack_wait_s / _ROUNDS
-        for held in self._held.values():
-            if held.heard <= silent_since:
-                held.heard = now
-                self._connection.send(held.ack_subject, b"", _PROGRESS)
+        for _ in range(max(_LEAST, 2 * len(self._held) // _STEPS)):
+            key, held = next(iter(self._held.items()), (None, None))
+            if key is None or held is None or now - held.heard < self._silent_s:
+                return
+            held.heard = now
+            self._held.move_to_end(key)
+            self._connection.send(held.ack_subject, b"", _PROGRESS)
 
 
 def nak(delay_s: float) -> bytes:

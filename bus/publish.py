@@ -142,6 +142,12 @@ class Publisher:
     def _has_room(self) -> bool:
         return len(self._pending) < MAX_IN_FLIGHT and self._bytes < MAX_BYTES_IN_FLIGHT
 
+    async def room(self) -> None:
+        """Waits until there is room in flight, and takes none of it."""
+        if not self.has_room:
+            await self._room()
+            self._wake()
+
     async def _room(self) -> None:
         while self._ended is None:
             waiter: asyncio.Future[None] = self._loop.create_future()

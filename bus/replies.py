@@ -4,7 +4,7 @@ Called by the agent worker. One reader per partition reads for all workers whose
 seen is the order of the log also after an adoption. It never acks and never waits for the callback.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -74,6 +74,16 @@ class Replies:
                 prefix = one.removesuffix(">").encode()
                 self._rewound[number].setdefault(prefix, reader.next)
             await reader.reopen(filters, start)
+
+    async def pause(self, until: Awaitable[None]) -> None:
+        """Hears at most some megabytes more before `until` is over."""
+        for reader in self._readers:
+            reader.pause()
+        try:
+            await until
+        finally:
+            for reader in self._readers:
+                reader.resume()
 
     async def stop(self) -> None:
         """No callback is made after this returns."""

@@ -15,7 +15,9 @@ from typing import Any, Final
 
 import structlog
 from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
 from nats.errors import Error as NatsError
+from nats.errors import UnexpectedEOF
 
 Handler = Callable[[bytes, bytes, bytes, bytes | None], None]
 """Called with subject, reply subject, payload and raw header block. It must not block."""
@@ -25,14 +27,18 @@ PRIVATE_NAMES: Final = (
     "_flush_queue",
     "_pending",
     "_pending_data_size",
+    "_pongs",
     "_process_msg",
+    "_process_op_err",
+    "_process_pong",
+    "_read_loop",
     "_server_info",
     "_sid",
     "_subs",
     "_transport",
 )
 
-TURN_S: Final = 0.01
+TURN_S: Final = 0.003
 """Seconds after which the rest of the process gets its turn, even if more messages have arrived."""
 
 _FLUSH_S: Final = 5
@@ -103,6 +109,23 @@ class Wire(Client):
         if self._transport:  # an attempt to reconnect that failed half-way: nats-py would leave it open
             self._transport.close()  # type: ignore[no-untyped-call]
         await super()._connect_to_server(s)
+
+    async def _read_loop(self) -> None:
+        await super()._read_loop()
+        if self.is_connected:  # ended by an exception: nats-py would stay connected and hear nothing any more
+            await self._process_op_err(UnexpectedEOF())
+
+    async def _process_op_err(self, e: Exception) -> None:
+        """Breaks the connection before nats-py closes it, which would wait until all is sent to who may not read."""
+        writer = self._transport._io_writer if isinstance(self._transport, TcpTransport) else None  # noqa: SLF001
+        if writer is not None and not (self.is_closed or self.is_reconnecting):
+            writer.transport.abort()
+        await super()._process_op_err(e)
+
+    async def _process_pong(self) -> None:
+        if self._pongs and self._pongs[0].done():  # who waited has given up; nats-py would raise in its read loop
+            self._pongs[0] = self._loop.create_future()
+        await super()._process_pong()
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: Any) -> None:
         handler = self._handlers.get(sid)

@@ -26,7 +26,7 @@ class Task:
     def __init__(self, raw: bytes | msgspec.Raw) -> None:
         self.raw = raw if isinstance(raw, msgspec.Raw) else msgspec.Raw(raw)
 
-    @cached_property
+    @property
     def responses_create_params(self) -> ResponseCreateParams:
         """The request that the agent starts from; raises `InvalidTask` if the line holds none."""
         try:

@@ -6,6 +6,7 @@ token ID, an event or a subject.
 """
 
 import random
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Any, ClassVar, Generic, Literal, get_args
 from uuid import UUID
@@ -67,9 +68,7 @@ class Agent(Generic[C_co]):
     async def run(self, task: Task) -> RolloutResult:
         """The whole rollout: seed the session, `responses`, verify. Override it to wrap a foreign gym."""
         await self.resources.seed_session(task)
-        response = await self.responses(task.responses_create_params)
-        _expect(response, Response, "responses() must return a {expected}, it returned {found}")
-        return await self.resources.verify(task, response)
+        return await self.resources.verify(task, _returned(await self.responses(task.responses_create_params)))
 
     async def responses(self, request: ResponseCreateParams) -> Response:
         """The loop of model and tool calls: returns a response whose output is all new items, in order."""
@@ -182,12 +181,13 @@ class ResourcesHandle:
         _expect(response, Response, "resources.verify() takes a {expected} second, it was given {found}")
         raw = _dump(response)
         short, cited = self._speaker.cite(raw)
-        verdict = await self._call("verify.requested", VerifyRequest(task=task.raw, response=short, cited=cited))
-        scored = _VERDICT.decode(verdict)
+        verdict = self._call("verify.requested", VerifyRequest(task=task.raw, response=short, cited=cited))
+        del response, short  # as in `Context.call`
+        scored = _VERDICT.decode(await verdict)
         return RolloutResult(response=raw, reward=scored.reward, extra=scored.extra)
 
-    async def _call(self, what: str, data: msgspec.Struct) -> bytes:
-        return await self._context.call("resources", self._instance, what, msgspec.json.encode(data))
+    def _call(self, what: str, data: msgspec.Struct) -> Awaitable[bytes]:
+        return self._context.call("resources", self._instance, what, msgspec.json.encode(data))
 
 
 class AgentHandle:
@@ -209,6 +209,11 @@ class AgentHandle:
         )
         reply = await self._context.call("agents", self._instance, "agent.requested", msgspec.json.encode(request))
         return msgspec.json.decode(reply, type=RolloutResult)
+
+
+def _returned(response: Response) -> Response:
+    _expect(response, Response, "responses() must return a {expected}, it returned {found}")
+    return response
 
 
 def _dump(model: Response) -> msgspec.Raw:

@@ -66,6 +66,8 @@ class AgentWorker:
         self._adopting, self._alone = asyncio.Semaphore(ADOPTIONS), asyncio.Semaphore(1)
         self._rollouts: dict[tuple[str, str], Rollout] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pausing: asyncio.Task[None] | None = None
+        """Replies are not read while what they cause would only wait to be sent."""
         self._idle = asyncio.Event()
         self._draining = False
         self._log = structlog.get_logger()
@@ -127,6 +129,7 @@ class AgentWorker:
         assert self._pool is not None
         async for delivery in self._pool:
             await self._room.acquire()
+            await self._bus.room()
             rollout = Rollout(delivery)
             if self._draining or rollout.key in self._rollouts:
                 self._room.release()
@@ -212,6 +215,13 @@ class AgentWorker:
             self._deliver(rollout, recorded, bytes(event.data))
         except Exception as error:  # noqa: BLE001 - the reader goes on for all other rollouts
             self._broke(rollout, error)
+        if not self._bus.has_room and self._pausing is None:
+            assert self._replies is not None
+            self._pausing = asyncio.create_task(self._replies.pause(self._bus.room()))
+            self._pausing.add_done_callback(self._resumed)
+
+    def _resumed(self, _: asyncio.Task[None]) -> None:
+        self._pausing = None
 
     def _deliver(self, rollout: Rollout, recorded: Recorded, data: bytes) -> None:
         """Gives one reply to the agent and publishes what it does next."""

@@ -5,6 +5,7 @@ import inspect
 import pytest
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
+from nats.aio.transport import TcpTransport
 
 from bus.connection import field_of, redacted, status_of
 from bus.wire import PRIVATE_NAMES, Wire
@@ -17,17 +18,20 @@ async def test_nats_py_still_has_the_private_names_that_the_wire_uses() -> None:
 
 
 def test_the_overridden_methods_have_the_shape_that_nats_py_calls() -> None:
-    for name in ("_process_msg", "_connect_to_server", "close"):
+    for name in ("_process_msg", "_process_op_err", "_process_pong", "_read_loop", "_connect_to_server", "close"):
         assert list(inspect.signature(getattr(Wire, name)).parameters) == list(
             inspect.signature(getattr(Client, name)).parameters
         )
     assert inspect.iscoroutinefunction(Client._process_msg)
+    assert list(inspect.signature(TcpTransport.wait_closed).parameters) == ["self"]
+    assert "self._io_writer" in inspect.getsource(TcpTransport.wait_closed)
     assert "limit" in inspect.signature(Subscription.unsubscribe).parameters
 
 
 def test_no_other_private_name_of_nats_py_is_used() -> None:
     used = {name for name in Wire.__dict__ if name.startswith("_") and not name.startswith("__")}
-    own = {"_flush_now", "_process_msg", "_connect_to_server", "_turn_ended"}
+    own = {"_flush_now", "_turn_ended"}
+    own |= {"_process_msg", "_process_op_err", "_process_pong", "_read_loop", "_connect_to_server"}
     assert used == own
 
 

@@ -1,0 +1,77 @@
+"""A connection that hears nothing any more is made anew, whatever ended it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nats.errors import Error as NatsError
+
+from bus import Bus, EmbeddedServer, LogConfig
+from tests.bus.conftest import Open
+from tests.bus.events import request, until
+
+SOON_S = 20.0
+"""Less than the 30 s in which the client would find out by its pings."""
+
+
+async def stop(server: EmbeddedServer) -> None:
+    """SIGSTOP, and all its threads stand still."""
+    os.kill(server.pid, signal.SIGSTOP)
+    threads = list(Path(f"/proc/{server.pid}/task").iterdir())
+    await until(lambda: all(" T " in (thread / "stat").read_text() for thread in threads))
+
+
+async def test_an_answer_to_who_has_given_up_ends_nothing(new_directory: Callable[[], Path], open_bus: Open) -> None:
+    """B3: a flush that timed out, and whose pong came later, ended the client's reading for ever."""
+    server = await EmbeddedServer.start(new_directory(), LogConfig())
+    try:
+        bus = await open_bus(server.url)
+        changes: list[bool] = []
+        bus.on_connection(changes.append)
+        await stop(server)
+        with pytest.raises(NatsError):
+            await bus._connection.wire.flush(1)
+        os.kill(server.pid, signal.SIGCONT)
+        async with asyncio.timeout(SOON_S):
+            assert await bus.publish(request(bus, "r1")) == 1
+        assert changes == []
+    finally:
+        await server.stop()
+
+
+async def test_a_reader_that_ends_by_an_exception_is_a_lost_connection(bus: Bus) -> None:
+    """B3: it reconnects at once, and what was on its way is stored."""
+    changes: list[bool] = []
+    bus.on_connection(changes.append)
+    reading = bus._connection.wire._reading_task
+    assert reading is not None
+    reading.cancel()
+    async with asyncio.timeout(SOON_S):
+        assert await bus.publish(request(bus, "r1")) == 1
+        await until(lambda: changes == [False, True])
+
+
+async def test_what_cannot_be_sent_does_not_keep_a_lost_connection_from_being_made_anew(
+    new_directory: Callable[[], Path], open_bus: Open
+) -> None:
+    server = await EmbeddedServer.start(new_directory(), LogConfig())
+    try:
+        bus = await open_bus(server.url)
+        changes: list[bool] = []
+        bus.on_connection(changes.append)
+        await stop(server)
+        for _ in range(40):  # more than the kernel takes from us
+            bus._connection.send(b"nobody", b"", b"x" * 500_000)
+        reading = bus._connection.wire._reading_task
+        assert reading is not None
+        reading.cancel()
+        async with asyncio.timeout(SOON_S):
+            await until(lambda: changes == [False])
+            os.kill(server.pid, signal.SIGCONT)
+            assert await bus.publish(request(bus, "r1")) == 1
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+        await server.stop()
