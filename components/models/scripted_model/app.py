@@ -13,6 +13,8 @@ from typing import Any
 from components.models.base import Model, ModelCall
 from components.models.errors import ModelError
 from components.models.scripted_model.script import Fault, Latency, ScriptedModelConfig, Turn
+from components.models.scripted_model.tokens import scripted_tokens
+from components.models.tokens import EngineTokens
 from contracts.responses import (
     FunctionCall,
     InputMessage,
@@ -25,6 +27,7 @@ from contracts.responses import (
     ResponseCreateParams,
     ResponseUsage,
 )
+from contracts.tokens import unpack_ids
 
 _TURN_OF_ID = re.compile(r"turn(\d+)_")
 _CHARACTERS_A_TOKEN = 4
@@ -57,7 +60,12 @@ class ScriptedModel(Model[ScriptedModelConfig]):
             reply = _reply(turn, number, match, key[-1])
             if turn is planned and match is None:
                 self._made[key] = reply
-        return reply.model_copy(update={"usage": self._usage(request, turn)})
+        tokens = None
+        if self.config.tokens is not None:
+            made = self.config.tokens
+            tokens = scripted_tokens(_text(request), number, made.prompt, made.generated)
+            call.capture(tokens)
+        return reply.model_copy(update={"usage": self._usage(request, turn, tokens)})
 
     def _chance(self, request: ResponseCreateParams, call: ModelCall) -> Random:
         """A generator whose seed follows from the request, or from the call where repeats are to differ."""
@@ -66,7 +74,7 @@ class ScriptedModel(Model[ScriptedModelConfig]):
         return Random(digest)  # noqa: S311 - chance, not secrecy
 
     def _turn(self, request: ResponseCreateParams) -> tuple[Turn, int, re.Match[str] | None]:
-        text = request.input if isinstance(request.input, str) else _task_text(request.input)
+        text = _text(request)
         turns, match = self.config.turns, None
         for pattern, answers in self._rules:
             if (match := pattern.search(text)) is not None:
@@ -75,8 +83,10 @@ class ScriptedModel(Model[ScriptedModelConfig]):
         number = 0 if isinstance(request.input, str) else _turns_made(request.input)
         return turns[min(number, len(turns) - 1)], number, match
 
-    def _usage(self, request: ResponseCreateParams, turn: Turn) -> ResponseUsage:
+    def _usage(self, request: ResponseCreateParams, turn: Turn, tokens: EngineTokens | None) -> ResponseUsage:
         read, written = self.config.input_tokens, self.config.output_tokens
+        if tokens is not None:
+            read, written = len(unpack_ids(tokens.prompt)), len(unpack_ids(tokens.generated))
         if read is None:
             read = _length(request.input) // _CHARACTERS_A_TOKEN
         if written is None:
@@ -108,9 +118,11 @@ def _reply(turn: Turn, number: int, match: re.Match[str] | None, model: str) -> 
     return Response.model_validate(reply)
 
 
-def _task_text(items: list[Item]) -> str:
+def _text(request: ResponseCreateParams) -> str:
     """The text of the first user message: it stays the same from turn to turn."""
-    return next((item.text for item in items if isinstance(item, InputMessage) and item.role == "user"), "")
+    if isinstance(request.input, str):
+        return request.input
+    return next((item.text for item in request.input if isinstance(item, InputMessage) and item.role == "user"), "")
 
 
 def _turns_made(items: list[Item]) -> int:

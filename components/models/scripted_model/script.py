@@ -98,6 +98,14 @@ class Fault(_Part):
     retry_after_s: float = Field(default=0.05, ge=0)
 
 
+class Tokens(_Part):
+    """How many tokens each call has; which ones follows from the task and the turn."""
+
+    prompt: int = Field(ge=1)
+    """Of the first prompt. Each later one begins with all tokens of the turn before."""
+    generated: int = Field(ge=1)
+
+
 class ScriptedModelConfig(ModelConfig):
     """The script."""
 
@@ -110,6 +118,8 @@ class ScriptedModelConfig(ModelConfig):
     """Tokens of each prompt in `usage`; without it a quarter of its characters."""
     output_tokens: int | None = Field(default=None, ge=0)
     """Tokens of each reply in `usage`; without it a quarter of its characters."""
+    tokens: Tokens | None = None
+    """Has each call carry token IDs and log-probabilities, as an engine's that is trained on; `usage` counts them."""
     faults: tuple[Fault, ...] = ()
     seed: int = Field(default=0, ge=0)
     """Changes every chance and latency."""
