@@ -35,6 +35,12 @@ _REMINDER: Final = f'If nothing is left to do, reply {{"{_ANSWER}": text}}.'
 """Follows each result. Without it, small models call until they are stopped."""
 
 
+_SPELLING: Final[JsonObject] = {
+    "x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+}
+"""Tells the engine's constraint how JSON is set: as in the examples and in earlier turns, without idle white space."""
+
+
 def offered(request: ResponseCreateParams) -> ResponseCreateParams | None:
     """`request` with its functions as instructions and a constraint; None where it offers none.
 
@@ -51,9 +57,8 @@ def offered(request: ResponseCreateParams) -> ResponseCreateParams | None:
     schemas = [_call_schema(function) for function in functions]
     if not must_call:
         schemas.append(_object({_ANSWER: _answer_schema(request.text)}))
-    constraint = JsonSchemaFormat.model_validate(
-        {"type": "json_schema", "name": "reply", "schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}
-    )
+    schema = _SPELLING | (schemas[0] if len(schemas) == 1 else {"anyOf": schemas})
+    constraint = JsonSchemaFormat.model_validate({"type": "json_schema", "name": "reply", "schema": schema})
     return request.model_copy(
         update={
             "instructions": instructions,
