@@ -5,6 +5,12 @@ and more and 500 generated ones, with log-probabilities; each prompt begins with
 alternate; the medians are reported.
 
     python benchmarks/tokens.py --json
+
+prints
+
+    with_tokens   rollouts a second
+    without       likewise
+    ratio         of the two
 """
 
 import argparse

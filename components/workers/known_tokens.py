@@ -139,15 +139,16 @@ class KnownTokens:
         return None
 
     def shared(self, rollout: str, prompt: bytes) -> tuple[str, int]:
-        """The call whose tokens have the longest start in common with `prompt`, and how many bytes that is."""
+        """A call whose tokens have the longest start in common with `prompt`, and how many bytes that is."""
         found = self._rollouts.get(rollout)
         best, size = b"", 0
         for strand in found.strands() if found is not None else ():
             if (common := _common(prompt, strand)) > size:
                 best, size = strand, common
-        if found is None or size == 0:
-            return "", 0
-        return next(call for call, known in found.calls.items() if known.ids is best and known.size >= size), size
+        for call, known in found.calls.items() if found is not None and size else ():
+            if known.ids is best and known.size >= size:
+                return call, size
+        return "", 0
 
 
 def _common(left: bytes, right: bytes) -> int:

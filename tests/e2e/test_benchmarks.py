@@ -17,7 +17,8 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "script", ["in_flight.py", "recovery.py", "flat_cost.py", "throughput.py", "durable.py", "samples.py"]
+    "script",
+    ["in_flight.py", "recovery.py", "flat_cost.py", "throughput.py", "durable.py", "samples.py", "tokens.py"],
 )
 def test_help_says_what_is_measured_and_how_to_call_it(script: str) -> None:
     said = run(script, "--help")
@@ -28,7 +29,11 @@ def test_help_says_what_is_measured_and_how_to_call_it(script: str) -> None:
 
 @pytest.mark.parametrize(
     ("script", "arguments"),
-    [("flat_cost.py", ["--rollouts", "60", "--first", "20"]), ("samples.py", ["--rollouts", "3"])],
+    [
+        ("flat_cost.py", ["--rollouts", "60", "--first", "20"]),
+        ("samples.py", ["--rollouts", "3"]),
+        ("tokens.py", ["--rollouts", "20", "--rounds", "1"]),
+    ],
 )
 def test_a_small_run_prints_one_json_line_with_the_fields_that_help_names(script: str, arguments: list[str]) -> None:
     named = set(re.findall(r"^    (\w+)  +\S", run(script, "--help").stdout, re.MULTILINE))

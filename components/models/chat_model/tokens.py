@@ -37,10 +37,10 @@ def take_tokens(completion: JsonObject, *, keep_logprobs: bool) -> EngineTokens:
     message = message if isinstance(message, dict) else {}
     try:
         tokens = _read(completion, choice, message)
-    except (_Flaw, TypeError, ValueError, KeyError, IndexError) as error:
-        tokens = EngineTokens(
-            flaw=str(error) if isinstance(error, _Flaw) else f"token fields of another form: {error!r}"
-        )
+    except _Flaw as flaw:
+        tokens = EngineTokens(flaw=str(flaw))
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        tokens = EngineTokens(flaw=f"token fields of a form that is not known: {error!r}")
     for part in (completion, choice, message):
         for name in TOKEN_FIELDS & part.keys():
             del part[name]

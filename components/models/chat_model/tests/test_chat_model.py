@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from pydantic import ValidationError
 
 from components.models.base import ModelCall
 from components.models.chat_model.app import ChatModel, ChatModelConfig
 from components.models.errors import ModelError
+from components.models.tokens import Prefix
 from contracts.responses import OutputMessage, ReasoningItem, Response, ResponseCreateParams
+from contracts.tokens import pack_ids
 
 CALL = ModelCall(rollout_id="a-rollout", call_key="m_0")
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": True}
@@ -158,3 +161,45 @@ async def test_calls_without_an_id_get_different_ids_in_different_turns(endpoint
     replies = [await model.responses(request, one) for one in calls]
     await model.stop()
     assert len({reply.function_calls[0].call_id for reply in replies}) == 2
+
+
+async def test_tokens_are_asked_for_and_nothing_that_a_request_says_of_them_counts(endpoint: Endpoint) -> None:
+    request = {"input": [{"role": "user", "content": "hi", "prompt_token_ids": [1]}], "return_token_ids": False}
+    await call(endpoint, {**request, "input_ids": [1], "top_logprobs": 0}, token_ids=True, stream=True)
+    (asked,) = endpoint.asked
+    assert asked == {
+        "messages": [{"role": "user", "content": "hi"}],
+        "logprobs": True,
+        "return_token_ids": True,
+        "return_tokens_as_token_ids": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+async def test_log_probabilities_that_the_requester_wants_keep_their_texts(endpoint: Endpoint) -> None:
+    await call(endpoint, {"input": "hi", "top_logprobs": 3}, token_ids=True)
+    (asked,) = endpoint.asked
+    assert (asked["logprobs"], asked["top_logprobs"], asked["return_token_ids"]) == (True, 3, True)
+    assert "return_tokens_as_token_ids" not in asked
+
+
+@pytest.mark.parametrize(("is_latest", "sent"), [(True, [7, 8, 9]), (False, None)])
+async def test_the_tokens_so_far_are_sent_where_the_last_that_was_written_is_among_them(
+    endpoint: Endpoint, is_latest: bool, sent: list[int] | None
+) -> None:
+    async def prefix() -> Prefix:
+        return Prefix(pack_ids([7, 8, 9]), 1, is_latest=is_latest)
+
+    config = {"base_url": endpoint.url, "token_ids": True, "required_prefix": True}
+    model = ChatModel(ChatModelConfig.model_validate(config))
+    await model.start()
+    call = ModelCall(rollout_id="a-rollout", call_key="m_0", prefix=prefix)
+    await model.responses(ResponseCreateParams.model_validate({"input": "hi"}), call)
+    await model.stop()
+    assert endpoint.asked[0].get("required_prefix_token_ids") == sent
+
+
+def test_a_prefix_without_recorded_tokens_is_refused() -> None:
+    with pytest.raises(ValidationError, match="without token_ids none are recorded"):
+        ChatModelConfig(base_url=("http://127.0.0.1:1/v1",), required_prefix=True)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -13,7 +14,10 @@ from components.models.base import ModelCall
 from components.models.errors import ModelError
 from components.models.scripted_model.app import ScriptedModel
 from components.models.scripted_model.script import ScriptedModelConfig
+from components.models.scripted_model.tokens import scripted_tokens
+from components.models.tokens import EngineTokens
 from contracts.responses import FunctionCall, Response, ResponseCreateParams, function_call_output, user_message
+from contracts.tokens import unpack_ids, unpack_logprobs
 
 
 def model(**config: Any) -> ScriptedModel:
@@ -123,3 +127,27 @@ def test_a_latency_has_its_mean(distribution: str) -> None:
     drawn = [latency.draw(chance) for _ in range(20_000)]
     assert sum(drawn) / len(drawn) == pytest.approx(2.0, rel=0.05)
     assert min(drawn) >= 0
+
+
+async def test_made_up_tokens_follow_from_the_task_and_go_on_from_turn_to_turn() -> None:
+    """T1, T3, T8, T18."""
+    scripted = model(tokens={"prompt": 20, "generated": 5}, turns=[{"calls": [{"name": "add"}]}, {"text": "5"}])
+    asked, said = request("add"), []
+    for _ in range(3):
+        taken: list[EngineTokens] = []
+        reply = await scripted.responses(asked, ModelCall(rollout_id="r", call_key="m_0", capture=taken.append))
+        said.extend(taken)
+        assert reply.usage is not None
+        counted = len(unpack_ids(said[-1].prompt)), len(unpack_ids(said[-1].generated))
+        assert (reply.usage.input_tokens, reply.usage.output_tokens) == counted
+        assert "token_ids" not in json.dumps(reply.to_dict())
+        asked = asked.model_copy(update={"input": [*asked.input, *reply.output]})
+    assert [len(unpack_ids(tokens.generated)) for tokens in said] == [5, 5, 5]
+    assert len(unpack_ids(said[0].prompt)) == 20
+    for before, after in pairwise(said):
+        assert after.prompt.startswith(before.prompt + before.generated)
+    assert all(max(unpack_logprobs(tokens.logprobs)) <= 0 for tokens in said)
+    assert scripted_tokens("add", 0, 20, 5) == said[0] != scripted_tokens("sub", 0, 20, 5)
+    whole = unpack_ids(scripted_tokens("add", 0, 300_000, 1).prompt)
+    assert len(whole) == 300_000
+    assert whole[131_072] == whole[0], "longer than what is made once"
