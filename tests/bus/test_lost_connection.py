@@ -20,8 +20,8 @@ SOON_S = 20.0
 async def stop(server: EmbeddedServer) -> None:
     """SIGSTOP, and all its threads stand still."""
     os.kill(server.pid, signal.SIGSTOP)
-    threads = list(Path(f"/proc/{server.pid}/task").iterdir())
-    await until(lambda: all(" T " in (thread / "stat").read_text() for thread in threads))
+    threads = [*Path(f"/proc/{server.pid}/task").glob("*/stat")]
+    await until(lambda: all(" T " in thread.read_text() for thread in threads))
 
 
 async def test_an_answer_to_who_has_given_up_ends_nothing(new_directory: Callable[[], Path], open_bus: Open) -> None:
