@@ -18,10 +18,13 @@ SOON_S = 20.0
 
 
 async def stop(server: EmbeddedServer) -> None:
-    """SIGSTOP, and all its threads stand still."""
+    """SIGSTOP, and it stands still."""
     os.kill(server.pid, signal.SIGSTOP)
-    threads = [*Path(f"/proc/{server.pid}/task").glob("*/stat")]
-    await until(lambda: all(" T " in thread.read_text() for thread in threads))
+    await until(lambda: stands_still(server.pid))
+
+
+def stands_still(process: int) -> bool:
+    return all(" T " in thread.read_text() for thread in Path(f"/proc/{process}/task").glob("*/stat"))
 
 
 async def test_an_answer_to_who_has_given_up_ends_nothing(new_directory: Callable[[], Path], open_bus: Open) -> None:
