@@ -17,8 +17,6 @@ from bus.run_folder import FAILURES, ROLLOUTS
 from components.workers.contexts import response_of
 from contracts.events import Event
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, RolloutStats
-from orchestrator.samples import fetch_spoken
-from orchestrator.token_fields import until, with_tokens
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RESULT = msgspec.json.Decoder(RolloutResult)
@@ -59,9 +57,16 @@ async def read_outcome(bus: Bus, request: RolloutRequest, event: Event) -> Outco
     result = _RESULT.decode(data)
     response = await response_of(bus, event.rolloutid, result)
     if result.stats is not None and result.stats.captured:
-        recorded = until(event, await bus.history(event.rolloutid))
-        response = with_tokens(response, recorded, await fetch_spoken(bus, recorded))
+        response = await _with_tokens(bus, event, response)
     return _outcome(request, event, msgspec.structs.replace(result, response=response))
+
+
+async def _with_tokens(bus: Bus, ended: Event, response: msgspec.Raw) -> msgspec.Raw:
+    from orchestrator.samples import fetch_spoken  # noqa: PLC0415 - numpy is loaded where tokens are
+    from orchestrator.token_fields import until, with_tokens  # noqa: PLC0415
+
+    recorded = until(ended, await bus.history(ended.rolloutid))
+    return with_tokens(response, recorded, await fetch_spoken(bus, recorded))
 
 
 def _outcome(request: RolloutRequest, event: Event, ending: RolloutResult | RolloutFailure) -> Outcome:

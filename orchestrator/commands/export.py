@@ -1,7 +1,7 @@
 """`jetgym export`: training data out of a run's log."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 import typer
@@ -11,9 +11,10 @@ from orchestrator.commands.common import console, run_async
 from orchestrator.commands.failures import errors
 from orchestrator.commands.logs import Json, Namespace, Url, Where, folder_of, one_run, opened, unknown_run, working
 from orchestrator.errors import UsageError
-from orchestrator.export import Exported, completed, export_samples
 from orchestrator.hints import amount, counted
-from orchestrator.sample_files import Format, writer
+
+if TYPE_CHECKING:
+    from orchestrator.export import Exported
 
 TOLD: Final = "samples.json"
 """What was exported: there once everything is."""
@@ -36,7 +37,7 @@ def write_samples(
     *,
     where: Where = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A directory that is new or empty.")],
-    form: Annotated[Format, typer.Option("--format", help="Of the files.")] = "npz",
+    form: Annotated[Literal["npz", "parquet", "jsonl"], typer.Option("--format", help="Of the files.")] = "npz",
     pack: Annotated[
         int | None,
         typer.Option(
@@ -78,12 +79,15 @@ def write_samples(
     jetgym export samples results/first --out packed --pack 32768
     jetgym export samples --url nats://127.0.0.1:4222 --out samples --format jsonl
     """  # noqa: D301 - the help keeps these lines as they are
+    from orchestrator.export import completed, export_samples  # noqa: PLC0415 - numpy is loaded where it is used
+    from orchestrator.sample_files import writer  # noqa: PLC0415
+
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is there already: name a new directory with --out")
     into = writer(out, form)
     out.mkdir(parents=True, exist_ok=True)
 
-    async def work() -> Exported:
+    async def work() -> "Exported":
         async with opened(folder_of(where), url, namespace) as bus:
             with working("reading the log"):
                 name = await one_run(bus, run, folder_of(where))
@@ -116,7 +120,7 @@ def write_samples(
         _tell(out, found, sum(path.stat().st_size for path in into.files))
 
 
-def _tell(out: Path, found: Exported, size: int) -> None:
+def _tell(out: Path, found: "Exported", size: int) -> None:
     packed = f" in {counted(found.rows, 'row')}" if found.rows != found.samples else ""
     tokens = f"{counted(found.tokens, 'token')}, {found.trained:,} of them to train on, {amount(size)}"
     lines = [f"{out}: {counted(found.samples, 'sample')}{packed} of {counted(found.rollouts, 'rollout')}, {tokens}"]

@@ -1,6 +1,8 @@
 """Tokens that lie in a log, or in a file that was written from it, come out as samples."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -80,3 +82,14 @@ async def test_captures_are_read_from_a_log_and_from_files_written_from_it(bus: 
 async def test_a_rollout_that_is_not_there_has_no_samples(bus: Bus) -> None:
     found = await read_samples(bus, "nobody")
     assert (found.samples, found.breaks, found.tokenless) == ((), (), ())
+
+
+async def test_the_page_reads_a_rollout_as_it_says(bus: Bus, capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/samples.md: its snippet, as it stands there."""
+    await converse(bus)
+    page = (Path(__file__).parents[2] / "docs" / "samples.md").read_text()
+    (snippet,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(snippet, names)
+    assert (await names["look"](bus, ROLLOUT)).trained == 3
+    assert capsys.readouterr().out == f"('m_0', 'm_1') {MANY + 4} 3 False\n{{}} []\n"
