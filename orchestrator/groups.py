@@ -59,6 +59,8 @@ class OpenGroup:
     """The policy version when it was asked for."""
     asked: datetime
     members: list[Member]
+    overtaken: datetime | None = None
+    """Since when it was seen that nothing of it has ended, but something of a group that was asked for later."""
 
     @property
     def ended(self) -> bool:
@@ -133,6 +135,8 @@ class Groups:
     unfinished_rollouts: int = 0
     ended_rollouts: int = 0
     """That have ended and are not delivered."""
+    newest_ended: datetime | None = None
+    """When the newest of the groups was asked for of which anything has ended."""
 
     def add(self, group: OpenGroup) -> None:
         """A group is asked for, of which nothing has ended."""
@@ -150,6 +154,7 @@ class Groups:
     def end(self, group: OpenGroup, member: Member, end: End) -> None:
         """A rollout has ended, the first time that this is said."""
         member.end = end
+        self.newest_ended = group.asked if self.newest_ended is None else max(self.newest_ended, group.asked)
         self.unfinished_rollouts -= 1
         self.ended_rollouts += not member.gone
         if group.ended and group.id in self.open:

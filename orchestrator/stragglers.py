@@ -1,7 +1,8 @@
 """When has a group waited long enough for its last rollouts?
 
 A rollout that has not ended so many seconds after the first of its group is cancelled, by an event as `jetgym cancel`
-writes it, so its group ends with a reason for it. Run by `Trainer` beside everything else.
+writes it, so its group ends with a reason for it. Where nothing of a group has ended, it counts from when something of a
+group ended that was asked for later: pools take what was asked for first. Run by `Trainer` beside everything else.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ class Stragglers:
         """Cancels what is late now; returns the seconds until something else may be."""
         soonest = None
         for group in self._groups.unfinished:
-            if (first := group.first_end) is None:
+            if (first := self._since(group)) is None:
                 continue
             left = (first + timedelta(seconds=after_s) - datetime.now(UTC)).total_seconds()
             if left > 0:
@@ -47,9 +48,19 @@ class Stragglers:
                 await self._cancel(group, after_s)
         return soonest
 
+    def _since(self, group: OpenGroup) -> datetime | None:
+        """From when on it is late; None: it is not."""
+        if (first := group.first_end) is not None:
+            return first
+        newest = self._groups.newest_ended
+        if group.overtaken is None and newest is not None and newest > group.asked:
+            group.overtaken = datetime.now(UTC)
+        return group.overtaken
+
     async def _cancel(self, group: OpenGroup, after_s: float) -> None:
         for member in group.unfinished:
             if member.rollout not in self._cut:
                 self._cut.add(member.rollout)
-                reason = f"straggler: it had not ended {after_s:g} s after the first of its group"
+                of = "its group" if group.first_end is not None else "a later group"
+                reason = f"straggler: it had not ended {after_s:g} s after the first of {of}"
                 await cancel(self._bus, self._run, member.rollout, reason)

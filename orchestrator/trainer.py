@@ -139,6 +139,7 @@ class Trainer:
         self._view.version = max((version for version in known if version is not None), default=0)
         await self._announce(self._view.version)
         await self._records.read()
+        self._groups.known |= self._records.consumed
         await self._log.read(self._records.consumed)
         self._groups.committed_now = self._records.committed[self._view.version]
         if not self._records.opened:
@@ -269,7 +270,8 @@ class Trainer:
             max_lag: versions that a group may be behind at delivery, instead of what `connect` was given. What is
                 staler is dropped.
             drop_zero_variance: groups without two different rewards are dropped, and the batch still fills.
-            straggler_s: seconds after the first rollout of a group has ended at which the others are cancelled.
+            straggler_s: seconds after the first rollout of a group has ended at which the others are cancelled; where
+                none has, after the first one of a group that was asked for later.
             patience_s: seconds in which something must happen while a batch is awaited.
         """
         given = self._pacing

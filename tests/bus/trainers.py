@@ -1,7 +1,7 @@
 """A deployment in which the test itself is the agents: it decides when each rollout ends, and how."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -96,18 +96,19 @@ class Agents:
         await asyncio.gather(*self._doing, return_exceptions=True)
 
 
+async def describe(bus: Bus, descriptions: Mapping[str, Description]) -> None:
+    """Says in the log what is deployed."""
+    resolved = ResolvedDeployment(config={}, descriptions=dict(descriptions), log=bus.config.model_dump(mode="json"))
+    subject = bus.subjects.deployment("resolved", "d1")
+    await bus.publish(bus.event("deployment.resolved", subject, msgspec.json.encode(resolved)))
+
+
 @asynccontextmanager
 async def deployed(server: str, config: LogConfig, models: Sequence[str] = ("policy",)) -> AsyncIterator[Agents]:
     """A log that says what is deployed, and its agents."""
     async with await Bus.connect(server, config, name="orchestrator/test", writer="agents") as bus:
         await bus.ensure_log()
-        resolved = ResolvedDeployment(
-            config={},
-            descriptions={"solver": AGENT, **dict.fromkeys(models, MODEL)},
-            log=config.model_dump(mode="json"),
-        )
-        subject = bus.subjects.deployment("resolved", "d1")
-        await bus.publish(bus.event("deployment.resolved", subject, msgspec.json.encode(resolved)))
+        await describe(bus, {"solver": AGENT, **dict.fromkeys(models, MODEL)})
         agents = Agents(bus)
         working = asyncio.create_task(agents.work())
         try:
