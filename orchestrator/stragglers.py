@@ -1,8 +1,8 @@
 """When has a group waited long enough for its last rollouts?
 
 A rollout that has not ended so many seconds after the first of its group is cancelled, by an event as `jetgym cancel`
-writes it, so its group ends with a reason for it. Where nothing of a group has ended, it counts from when something of a
-group ended that was asked for later: pools take what was asked for first. Run by `Trainer` beside everything else.
+writes it, so its group ends with a reason for it. Where nothing of a group has ended, it counts from when something
+ended of a group that was asked for later: pools take what was asked for first. Run by `Trainer` beside everything else.
 """
 
 import asyncio
