@@ -61,7 +61,7 @@ class Consumption:
     ) -> FeedRecord:
         pacing, before = self._view.pacing, self._records.latest
         bounds = {"groups": pacing.groups, "max_lag": pacing.max_lag}
-        unfinished = len(self._view.groups.unfinished)
+        unfinished = self._view.groups.unfinished_groups
         return FeedRecord(
             version=version,
             groups=_emptied(units),

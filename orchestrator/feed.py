@@ -68,8 +68,10 @@ class Feed:
         heard = self._view.bell.rings
         while True:
             if self._enough:
-                await self._drop_useless()
-                chosen = self._choose()
+                chosen, useless = self._choose()
+                if useless:
+                    await self._consumption.drop(useless)
+                    continue  # the version may have risen meanwhile
                 if chosen:
                     return self._deliver(chosen)
             if self._over:
@@ -89,33 +91,30 @@ class Feed:
         return view.complete and not view.submitting and not view.groups.unfinished_rollouts
 
     @property
+    def _single(self) -> bool:
+        return self._options.rollouts is not None
+
+    @property
     def _over(self) -> bool:
-        return self._final and not self._view.groups.units(single=self._options.rollouts is not None)
+        groups = self._view.groups
+        return self._final and not (groups.ended if self._single else groups.ready)
 
     @property
     def _enough(self) -> bool:
         """Whether it is worth a look."""
+        options, groups = self._options, self._view.groups
+        if self._final or options.drop_zero_variance:
+            return True
+        return len(groups.ended) >= options.rollouts if options.rollouts else len(groups.ready) >= (options.groups or 1)
+
+    def _units(self) -> Iterable[Unit]:
+        """What can be delivered, in the order in which it is taken."""
         groups = self._view.groups
-        if self._options.rollouts is not None:
-            return groups.ended_rollouts >= self._options.rollouts or self._final
-        return len(groups.ready) >= (self._options.groups or 1) or self._final or self._options.drop_zero_variance
-
-    def _units(self) -> list[Unit]:
-        units = self._view.groups.units(single=self._options.rollouts is not None)
+        units = groups.units(single=self._single)
         if self._options.order == "finish":
-            return sorted(units, key=lambda unit: (unit.finished, unit.names))
-        return sorted(units, key=lambda unit: (_dispatched(unit.group), unit.names))
-
-    async def _drop_useless(self) -> None:
-        """Drops what is too stale by what is known, and what teaches nothing, until nothing of it is left."""
-        while True:
-            useless: dict[str, list[Unit]] = {}
-            for unit in self._view.groups.units(single=self._options.rollouts is not None):
-                if (reason := self._useless(unit)) is not None:
-                    useless.setdefault(reason, []).append(unit)
-            if not useless:
-                return
-            await self._consumption.drop(useless)
+            return units
+        ordered = sorted(units, key=lambda unit: (_dispatched(unit.group), unit.members[0].index))
+        return _before_unfinished(ordered, groups.unfinished, single=self._single)
 
     def _useless(self, unit: Unit) -> str | None:
         max_lag = self._options.max_lag
@@ -128,31 +127,35 @@ class Feed:
         rewards = [member.end.reward for member in unit.completed if member.end is not None]
         return "zero_variance" if without_variance(cast("list[float]", rewards)) else None
 
-    def _choose(self) -> list[Unit]:
-        """The next batch, if it is full, or the last one."""
-        options, final = self._options, self._final
+    def _choose(self) -> tuple[list[Unit], dict[str, list[Unit]]]:
+        """The next batch, if it is full, or the last one; and what was come across that is of no use, by reason."""
+        options = self._options
         size = options.groups or options.rollouts
-        units = self._units()
-        if options.order == "fifo" and not final:
-            units = _before_unfinished(units, self._view.groups.open.values(), single=options.rollouts is not None)
-        guard = None if final or not options.groups or options.order == "fifo" else self._guard(options.groups)
+        guard = self._guard()
         chosen: list[Unit] = []
+        useless: dict[str, list[Unit]] = {}
         tokens = 0
-        for unit in units:
+        for unit in self._units():
+            if (reason := self._useless(unit)) is not None:
+                useless.setdefault(reason, []).append(unit)
+                continue
             if guard is not None and not guard.take(unit.group.version):
                 continue
             if options.tokens is not None and chosen and tokens + unit.tokens > options.tokens:
-                return chosen
+                return chosen, useless
             chosen.append(unit)
             tokens += unit.tokens
             if len(chosen) == size:
-                return chosen
-        return chosen if final else []
+                return chosen, useless
+        return chosen if self._final else [], useless
 
-    def _guard(self, batch: int) -> Guard:
-        groups = self._view.groups
-        used = groups.committed_now + groups.delivered_now
-        return Guard(self._view.pacing, batch, self._view.version, used, groups.undelivered())
+    def _guard(self) -> Guard | None:
+        """For batches of groups in the order of ends, where it is bounded how stale they may be."""
+        view, options = self._view, self._options
+        if not options.groups or options.order == "fifo" or view.pacing.bound is None or self._final:
+            return None
+        used = view.groups.committed_now + view.groups.delivered_now
+        return Guard(view.pacing, options.groups, view.version, used, view.groups.undelivered())
 
     def _deliver(self, units: Sequence[Unit]) -> Batch:
         self._view.groups.take(units)
@@ -224,15 +227,10 @@ def _dispatched(group: OpenGroup) -> tuple[Any, ...]:
     return group.version, group.asked, group.task_index, group.id
 
 
-def _before_unfinished(units: list[Unit], groups: Iterable[OpenGroup], *, single: bool) -> list[Unit]:
+def _before_unfinished(units: list[Unit], unfinished: Iterable[OpenGroup], *, single: bool) -> list[Unit]:
     """Those that were asked for before everything that has not ended; of single rollouts, by index in the group."""
-    waits = min(
-        ((_dispatched(group), _first(group, single=single)) for group in groups if not group.ended), default=None
-    )
+    places = ((_dispatched(group), group.unfinished[0].index if single else 0) for group in unfinished)
+    waits = min(places, default=None)
     if waits is None:
         return units
     return [unit for unit in units if (_dispatched(unit.group), unit.members[0].index) < waits]
-
-
-def _first(group: OpenGroup, *, single: bool) -> int:
-    return group.unfinished[0].index if single else 0

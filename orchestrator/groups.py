@@ -4,7 +4,7 @@ Pure. `run_log` fills it from the log, `trainer` admits by its counts, `feed` ta
 what a rollout said: only how it ended.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -79,10 +79,19 @@ class OpenGroup:
             return self.version, self.version
         return stats.policy
 
+    def first_id(self, member: Member) -> str:
+        """The rollout ID of a member's first attempt."""
+        return f"{self.id}-{member.index:02d}"
+
     @property
     def unfinished(self) -> list[Member]:
         """The rollouts that have not ended."""
         return [member for member in self.members if member.end is None]
+
+    @property
+    def left(self) -> tuple[Member, ...]:
+        """The rollouts that are not delivered."""
+        return tuple(member for member in self.members if not member.taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +106,7 @@ class Unit:
         """What a record calls it: the group's ID where it is the whole of it, else the rollouts' first IDs."""
         if len(self.members) == len(self.group.members):
             return (self.group.id,)
-        return tuple(f"{self.group.id}-{member.index:02d}" for member in self.members)
+        return tuple(self.group.first_id(member) for member in self.members)
 
     @property
     def tokens(self) -> int:
@@ -108,11 +117,6 @@ class Unit:
     def completed(self) -> list[Member]:
         """The rollouts that have a reward."""
         return [member for member in self.members if member.end is not None and member.end.reward is not None]
-
-    @property
-    def finished(self) -> datetime:
-        """When the last of it ended."""
-        return max(member.end.time for member in self.members if member.end is not None)
 
     @property
     def oldest(self) -> int:
@@ -129,12 +133,13 @@ class Groups:
     open: dict[str, OpenGroup] = field(default_factory=dict)
     """By ID: those of which something is not committed or dropped."""
     ready: dict[str, OpenGroup] = field(default_factory=dict)
-    """Of these, the ones that have ended, of which something is still to be delivered."""
+    """Of these, the ones that have ended, of which something is still to be delivered; in the order of their ends."""
+    ended: dict[str, Unit] = field(default_factory=dict)
+    """By the first ID of the rollout: those that have ended and are not delivered, in the order of their ends."""
+    unfinished_groups: int = 0
+    unfinished_rollouts: int = 0
     committed_now: int = 0
     """Groups that were delivered at the present policy version and are committed."""
-    unfinished_rollouts: int = 0
-    ended_rollouts: int = 0
-    """That have ended and are not delivered."""
     newest_ended: datetime | None = None
     """When the newest of the groups was asked for of which anything has ended."""
 
@@ -142,58 +147,58 @@ class Groups:
         """A group is asked for, of which nothing has ended."""
         self.known.add(group.id)
         self.open[group.id] = group
+        self.unfinished_groups += 1
         self.unfinished_rollouts += len(group.members)
 
     def forget(self, group: OpenGroup) -> None:
         """It is not known whether it was asked for."""
         self.known.discard(group.id)
         if self.open.pop(group.id, None) is not None:
+            self.unfinished_groups -= not group.ended
             self.unfinished_rollouts -= len(group.unfinished)
-            self.ready.pop(group.id, None)
+            self._check_delivered(group)
 
     def end(self, group: OpenGroup, member: Member, end: End) -> None:
-        """A rollout has ended, the first time that this is said."""
+        """A rollout of an open group has ended, the first time that this is said."""
         member.end = end
         self.newest_ended = group.asked if self.newest_ended is None else max(self.newest_ended, group.asked)
         self.unfinished_rollouts -= 1
-        self.ended_rollouts += not member.gone
-        if group.ended and group.id in self.open:
-            self.ready[group.id] = group
+        if not member.taken:
+            self.ended[group.first_id(member)] = Unit(group, (member,))
+        if group.ended:
+            self.unfinished_groups -= 1
+            if group.left:
+                self.ready[group.id] = group
 
-    def units(self, *, single: bool) -> list[Unit]:
-        """What can be delivered: whole groups, or with `single` each rollout that has ended."""
-        if not single:
-            return [Unit(group, tuple(_left(group))) for group in self.ready.values()]
-        return [Unit(g, (m,)) for g in self.open.values() for m in _left(g) if m.end is not None]
+    def units(self, *, single: bool) -> Iterator[Unit]:
+        """What can be delivered, in the order of ends: whole groups, or with `single` each rollout that has ended."""
+        if single:
+            return iter(self.ended.values())
+        return (Unit(group, group.left) for group in self.ready.values())
 
     def undelivered(self) -> list[int]:
         """The versions at which the groups were asked for of which something is still to be delivered, ended or not."""
-        return [group.version for group in self.open.values() if any(True for _ in _left(group))]
+        return [group.version for group in self.open.values() if group.left]
 
     def take(self, units: Iterable[Unit]) -> None:
         """They are in a batch."""
         for unit in units:
             for member in unit.members:
-                self._deliver(member)
+                member.taken = True
+                self.ended.pop(unit.group.first_id(member), None)
             self._check_delivered(unit.group)
 
-    def remove(self, units: Iterable[Unit], *, now: bool) -> None:
+    def remove(self, units: Sequence[Unit], *, now: bool) -> None:
         """They are committed or dropped; `now` says that they were committed at the present policy version."""
+        self.take(units)
         for unit in units:
             for member in unit.members:
-                self._deliver(member)
                 member.gone = True
-            self._check_delivered(unit.group)
             if all(member.gone for member in unit.group.members) and self.open.pop(unit.group.id, None) is not None:
                 self.committed_now += now
 
-    def _deliver(self, member: Member) -> None:
-        if not member.taken:
-            member.taken = True
-            self.ended_rollouts -= 1
-
     def _check_delivered(self, group: OpenGroup) -> None:
-        if not any(True for _ in _left(group)):
+        if not group.left or group.id not in self.open:
             self.ready.pop(group.id, None)
 
     @property
@@ -209,8 +214,4 @@ class Groups:
     @property
     def waiting(self) -> int:
         """Groups that have ended and are not committed."""
-        return len(self.open) - len(self.unfinished)
-
-
-def _left(group: OpenGroup) -> Iterator[Member]:
-    return (member for member in group.members if not member.taken)
+        return len(self.open) - self.unfinished_groups

@@ -71,13 +71,16 @@ class RunLog:
                     attempts[place.number] = max(place.attempt, attempts.get(place.number, 0))
         places = asyncio.Semaphore(READERS)
 
-        async def restore(group: str, attempts: dict[int, int]) -> None:
+        async def restore(group: str, attempts: dict[int, int]) -> list[Event]:
             async with places:
-                await self._restore(group, attempts, ended, consumed)
+                return await self._restore(group, attempts, ended, consumed)
 
-        await asyncio.gather(*(restore(group, attempts) for group, attempts in asked.items()))
+        found = await asyncio.gather(*(restore(group, attempts) for group, attempts in asked.items()))
+        for event in sorted((event for events in found for event in events), key=lambda event: event.time):
+            await self._hear(event)
 
-    async def _restore(self, name: str, attempts: dict[int, int], ended: set[str], consumed: set[str]) -> None:
+    async def _restore(self, name: str, attempts: dict[int, int], ended: set[str], consumed: set[str]) -> list[Event]:
+        """Opens a group, if not all of it is consumed; returns the ends of its rollouts."""
         recorded, request = await request_of_rollout(self._bus, _attempt(name, *next(iter(attempts.items()))))
         group = new_group(
             name,
@@ -88,24 +91,17 @@ class RunLog:
             asked=recorded.event.time,
             size=request.group_size,
         )
-        self._groups.add(group)
-        missing = []
         for member in group.members:
-            if member.index in attempts:
-                member.rollout = _attempt(name, member.index, attempts[member.index])
-            else:
-                missing.append(member)
-            if member_id(name, member.index) in consumed:
-                member.gone = member.taken = True
-            if member.rollout in ended:
-                found = await self._bus.last(self._bus.subjects.ended(self._run, member.rollout))
-                if found is not None:
-                    await self._hear(found.event)
+            member.gone = member.taken = group.first_id(member) in consumed
+            member.rollout = _attempt(name, member.index, attempts.get(member.index, 0))
         if all(member.gone for member in group.members):
-            self._groups.forget(group)
-            self._groups.known.add(name)
+            return []
+        self._groups.add(group)
+        missing = [member for member in group.members if member.index not in attempts]
         first = msgspec.structs.replace(request, attempt=0, parent="")
         await asyncio.gather(*(self._ask(group, member, first) for member in missing))
+        ends = [self._bus.subjects.ended(self._run, m.rollout) for m in group.members if m.rollout in ended]
+        return [found.event for subject in ends if (found := await self._bus.last(subject)) is not None]
 
     async def ask(self, group: OpenGroup, request: RolloutRequest) -> None:
         """Asks for all rollouts of a group that is registered already; raises `BusError`."""

@@ -13,6 +13,9 @@ from components.workers.cancellations import cancel
 from orchestrator.bell import Bell
 from orchestrator.groups import Groups, OpenGroup
 
+LOOK_S = 0.25
+"""Seconds between two looks."""
+
 
 class Stragglers:
     """Cuts those of one run."""
@@ -26,35 +29,26 @@ class Stragglers:
     async def watch(self) -> None:
         """Cancels what is late, for ever."""
         while True:
-            wait_s = None
-            if self.after_s is not None:
-                wait_s = await self._look(self.after_s)
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._bell.wait()
-            except TimeoutError:
-                continue
-
-    async def _look(self, after_s: float) -> float | None:
-        """Cancels what is late now; returns the seconds until something else may be."""
-        soonest = None
-        for group in self._groups.unfinished:
-            if (first := self._since(group)) is None:
-                continue
-            left = (first + timedelta(seconds=after_s) - datetime.now(UTC)).total_seconds()
-            if left > 0:
-                soonest = left if soonest is None else min(soonest, left)
+            if self.after_s is None:
+                await self._bell.wait()
             else:
-                await self._cancel(group, after_s)
-        return soonest
+                await self._look(self.after_s)
+                await asyncio.sleep(LOOK_S)
 
-    def _since(self, group: OpenGroup) -> datetime | None:
+    async def _look(self, after_s: float) -> None:
+        now = datetime.now(UTC)
+        for group in self._groups.unfinished:
+            since = self._since(group, now)
+            if since is not None and now - since > timedelta(seconds=after_s):
+                await self._cancel(group, after_s)
+
+    def _since(self, group: OpenGroup, now: datetime) -> datetime | None:
         """From when on it is late; None: it is not."""
         if (first := group.first_end) is not None:
             return first
         newest = self._groups.newest_ended
         if group.overtaken is None and newest is not None and newest > group.asked:
-            group.overtaken = datetime.now(UTC)
+            group.overtaken = now
         return group.overtaken
 
     async def _cancel(self, group: OpenGroup, after_s: float) -> None:

@@ -357,7 +357,7 @@ class Trainer:
         return TrainerState(
             run_id=self.run,
             version=self._view.version,
-            unfinished=len(self._groups.unfinished),
+            unfinished=self._groups.unfinished_groups,
             waiting=self._groups.waiting,
             unfinished_rollouts=self._groups.unfinished_rollouts,
             consumed=self._records.latest.rollouts,
