@@ -323,9 +323,12 @@ class AgentWorker:
                 self._spawn(rollout, self._cancel(rollout, reason))
 
     async def _cancel(self, rollout: Rollout, reason: str) -> None:
-        """Ends a rollout as cancelled, and names it to pools that cannot know that it is one of those meant."""
+        """Ends a rollout as cancelled, and names it to pools that cannot know that it is one of those meant.
+
+        Before anything else: the end of a nested rollout may end the one around it, which then names nothing.
+        """
         rollout.ended = True
-        begun = rollout.epoch != NOT_BEGUN or rollout.delivery.redelivered
+        begun = rollout.epoch != NOT_BEGUN or rollout.delivery.redelivered or rollout.nested
         if begun and self._cancellations.of(rollout.id) is None:
             await cancel(self._bus, rollout.request.run_id, rollout.id, reason)
         self._log.info("rollout.cancelled", rollout=rollout.id, reason=reason)

@@ -168,12 +168,8 @@ class Callee:
             if delivery.redelivered and await self._bus.last(request.replyto) is not None:
                 self._log.info("call.already_answered", rollout=request.rolloutid, call=request.callkey)
                 self._other_reply(request)
-            elif (reason := self._cancellations.of(request.rolloutid)) is not None:
-                await self._publish(request, "failed", Reply(error_data(cancelled(reason))))
-            elif await self._exhausted(delivery):
-                await self._bury(delivery)
             else:
-                await self._reply(delivery, request)
+                await self._settle(delivery, request)
         except asyncio.CancelledError:
             self._give_back(delivery)
             raise
@@ -185,6 +181,15 @@ class Callee:
             self._give_back(delivery)
         else:
             delivery.ack()
+
+    async def _settle(self, delivery: Delivery, request: Event) -> None:
+        exhausted = await self._exhausted(delivery)  # first: a cancellation heard from here on finds the call at work
+        if (reason := self._cancellations.of(request.rolloutid)) is not None:
+            await self._publish(request, "failed", Reply(error_data(cancelled(reason))))
+        elif exhausted:
+            await self._bury(delivery)
+        else:
+            await self._reply(delivery, request)
 
     async def _exhausted(self, delivery: Delivery) -> bool:
         """Whether too many workers had it and ended; those that were told to stop gave it back."""

@@ -82,6 +82,11 @@ class Rollout:
         return self.delivery.event.rolloutid, self.prefix
 
     @property
+    def nested(self) -> bool:
+        """Whether an agent asked for it; then the rollout as a whole has begun."""
+        return bool(self.prefix)
+
+    @property
     def names(self) -> tuple[str, str]:
         """The IDs under which it may be cancelled: its own, and that of its first attempt."""
         return self.id, first_attempt(self.id, self.request.attempt)

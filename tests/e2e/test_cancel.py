@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from bus import LogConfig
 from bus.overview import pool_states
-from components.workers import cancellations
+from components.workers import agent, callee, cancellations
 from components.workers.cancellations import cancel, cancel_run
 from contracts.rollouts import RolloutFailure, RolloutResult
 from tests.e2e.workers import PATIENCE_S, RUN, Deployment, Instance
@@ -207,6 +208,50 @@ async def test_a_rollout_whose_worker_died_is_cancelled_by_the_next_one_with_its
             await puppet.failed.wait()
         await cancel_run(deployment.bus, RUN, "enough")
         await deployment.start_one("puppet", worker="puppet-1")
+        await cancelled(deployment, "r")
+        await nothing_is_held(deployment)
+
+
+async def test_calls_end_though_the_worker_of_an_agent_that_was_asked_hears_of_it_first(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failure of a nested rollout, which never began, ends the one around it before that is looked for."""
+    monkeypatch.setattr(agent, "CANCEL_S", PATIENCE_S * 2)
+    await deployment.start("policy", "stage", "puppet", "hanging")
+    ask: list[Any] = [["ask", {"plan": [["model"]]}]]
+    await deployment.ask("ends", {"plan": [["parallel", [["model", "hanging"]], ask]]})
+    await deployment.ask("goes-on", {"plan": [["parallel", [["catch", [["model", "hanging"]]]], [["catch", ask]]]]})
+    for rollout in ("ends", "goes-on"):
+        await begun(deployment, rollout, "m1_0")
+        await begun(deployment, rollout, "m2_0")
+    await cancel_run(deployment.bus, RUN, "enough")
+    await deployment.start("helper")
+    await cancelled(deployment, "ends")
+    assert await deployment.end("goes-on")
+    await nothing_is_held(deployment)
+
+
+async def test_a_call_is_cancelled_while_the_log_is_asked_whether_its_workers_died_or_were_stopped(
+    server: str, config: LogConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = config.model_copy(update={"max_deliver": 1})
+    async with Deployment(server, log, instances(tmp_path)) as deployment:
+        await deployment.start(*NAMES)
+        stopped = await deployment.start_one("hanging", worker="hanging-0")
+        await deployment.ask("r", {"plan": [["model", "hanging"]]})
+        async with asyncio.timeout(PATIENCE_S):
+            while not notes(tmp_path):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+        async def stops_since(*_: object) -> int:
+            await cancel(deployment.bus, RUN, "r", "enough")
+            while next_one.served._callee._cancellations.of("r") is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            return 1
+
+        monkeypatch.setattr(callee, "stops_since", stops_since)
+        next_one = await deployment.start_one("hanging", worker="hanging-1")
+        await stopped.served.drain(0.0)
         await cancelled(deployment, "r")
         await nothing_is_held(deployment)
 
