@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
@@ -23,7 +23,7 @@ from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL, RolloutId, rollout_id
 from contracts.rollouts import RolloutRequest
 from orchestrator.attempts import Attempt, asked_again, give_up, next_attempt
-from orchestrator.results import Outcome, ResultFiles, read_outcome
+from orchestrator.results import Ending, Outcome, ResultFiles, outcome, read_ending, read_outcome
 from orchestrator.settings import RetrySettings
 from orchestrator.tasks import MaterializedTask
 
@@ -34,6 +34,8 @@ LANES = 256
 """Requests on their way to the log at once."""
 ARRIVED = 4_096
 """Terminal events read ahead of the result files."""
+READERS = 16
+"""Of these, whose endings are being read, or are read and wait for their turn."""
 NO_RETRY: Final = RetrySettings()
 FLUSH_S = 0.5
 """Seconds between two hand-overs of result lines to the operating system."""
@@ -79,6 +81,7 @@ async def collect(
     async with asyncio.TaskGroup() as group:
         helpers = [group.create_task(run.lane()) for _ in range(min(LANES, len(tasks)))]
         helpers += [group.create_task(run.follow(partition)) for partition in range(bus.config.partitions)]
+        helpers.append(group.create_task(run.read(group)))
         with ResultFiles(output) as files:
             helpers.append(group.create_task(_flush(files)))
             async for done in run.outcomes():
@@ -92,6 +95,13 @@ async def _flush(files: ResultFiles) -> None:
     while True:
         await asyncio.sleep(FLUSH_S)
         files.flush()
+
+
+class _Ended(NamedTuple):
+    """A terminal event, and what it says as soon as that is read."""
+
+    event: Event
+    ending: asyncio.Task[Ending]
 
 
 class _Run:
@@ -110,7 +120,8 @@ class _Run:
         self._submitted: set[str] = set()
         """Those that have a place until they end."""
         self._arrived: asyncio.Queue[Recorded] = asyncio.Queue(maxsize=ARRIVED)
-        self._early: dict[str, Event] = {}
+        self._read: asyncio.Queue[_Ended] = asyncio.Queue(maxsize=READERS)
+        self._early: dict[str, _Ended] = {}
         """Ends of further attempts of which nothing is known yet: the attempt before lives in another partition."""
 
     async def lane(self) -> None:
@@ -155,30 +166,36 @@ class _Run:
         async for recorded in self._bus.scan(ended, partition=partition, follow=True):
             await self._arrived.put(recorded)
 
+    async def read(self, group: asyncio.TaskGroup) -> None:
+        """Begins to read what the arrived events refer to, some ahead of the result files."""
+        while True:
+            event = (await self._arrived.get()).event
+            await self._read.put(_Ended(event, group.create_task(read_ending(self._bus, event))))
+
     async def outcomes(self) -> AsyncIterator[Outcome]:
         """The outcomes that count, until all rollouts have one."""
-        event: Event | None = None
+        ended: _Ended | None = None
         while self._open:
-            if event is None:
-                event = (await self._arrived.get()).event
-            rollout = RolloutId(event.rolloutid)
+            if ended is None:
+                ended = await self._read.get()
+            rollout = RolloutId(ended.event.rolloutid)
             request = self._open.get(rollout)
             if request is None:
-                self._early[rollout], event = event, None
+                self._early[rollout], ended = ended, None
                 continue
-            done = await read_outcome(self._bus, request, event)
+            done = outcome(request, ended.event, await ended.ending)
             again = await self._again(done, request)
             del self._open[rollout]
             if again is not None:
                 self._open[again[0]] = again[1]
-                self._further.append((again[0], event.id))
+                self._further.append((again[0], ended.event.id))
                 self._new.set()
             if rollout in self._submitted:
                 self._submitted.remove(rollout)
                 self._room.release()
             if again is None:
                 yield done
-            event = None if again is None else self._early.pop(again[0], None)
+            ended = None if again is None else self._early.pop(again[0], None)
 
     async def _again(self, done: Outcome, request: RolloutRequest) -> Attempt | None:
         """The next attempt at what failed, if there is one or is to be one."""

@@ -54,7 +54,7 @@ class Finished:
         """The tokens of the models that are trained, with masks, log-probabilities and policy versions."""
         from orchestrator.samples import read_samples  # noqa: PLC0415 - numpy is loaded where it is used
 
-        return await read_samples(self._bus, self.rollout_id, models=self._models)
+        return await read_samples(self._bus, self.rollout_id, ended=True, models=self._models)
 
     async def response(self) -> Response:
         """The Responses object that it ended with; raises `OrchestratorError` where it did not complete."""

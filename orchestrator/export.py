@@ -168,7 +168,9 @@ async def _read(
     ahead: deque[tuple[Completed, asyncio.Task[RolloutSamples]]] = deque()
     try:
         for rollout in rollouts:
-            reading = read_samples(bus, rollout.rollout_id, tokenizer=tokenizer, template=template, models=models)
+            reading = read_samples(
+                bus, rollout.rollout_id, ended=True, tokenizer=tokenizer, template=template, models=models
+            )
             ahead.append((rollout, asyncio.create_task(reading)))
             if len(ahead) == READERS:
                 first, task = ahead.popleft()

@@ -17,11 +17,15 @@ from bus.run_folder import FAILURES, ROLLOUTS
 from components.workers.contexts import response_of
 from contracts.events import Event
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, RolloutStats
+from orchestrator.histories import ended_history, fetch_spoken
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RESULT = msgspec.json.Decoder(RolloutResult)
 _FAILURE = msgspec.json.Decoder(RolloutFailure)
 _ENCODER = msgspec.json.Encoder()
+
+
+Ending = RolloutResult | RolloutFailure
 
 
 class _Named(msgspec.Struct):
@@ -51,25 +55,30 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_outcome(bus: Bus, request: RolloutRequest, event: Event) -> Outcome:
     """The outcome of a rollout, from its request and its terminal event, with what that refers to in the log."""
+    return outcome(request, event, await read_ending(bus, event))
+
+
+async def read_ending(bus: Bus, event: Event) -> Ending:
+    """What a terminal event says, with what it refers to in the log: the whole response, with its tokens if it has any.
+
+    Raises `BusError`.
+    """
     data = await bus.fetch_data(event)
     if event.type != "rollout.completed":
-        return _outcome(request, event, _FAILURE.decode(data))
+        return _FAILURE.decode(data)
     result = _RESULT.decode(data)
-    response = await response_of(bus, event.rolloutid, result)
     if result.stats is not None and result.stats.captured:
-        response = await _with_tokens(bus, event, response)
-    return _outcome(request, event, msgspec.structs.replace(result, response=response))
+        from orchestrator.token_fields import with_tokens  # noqa: PLC0415 - numpy is loaded where tokens are
+
+        recorded = await ended_history(bus, event.rolloutid)
+        response = with_tokens(result, recorded, await fetch_spoken(bus, recorded))
+    else:
+        response = await response_of(bus, event.rolloutid, result)
+    return msgspec.structs.replace(result, response=response, cited=None)
 
 
-async def _with_tokens(bus: Bus, ended: Event, response: msgspec.Raw) -> msgspec.Raw:
-    from orchestrator.samples import fetch_spoken  # noqa: PLC0415 - numpy is loaded where tokens are
-    from orchestrator.token_fields import until, with_tokens  # noqa: PLC0415
-
-    recorded = until(ended, await bus.history(ended.rolloutid))
-    return with_tokens(response, recorded, await fetch_spoken(bus, recorded))
-
-
-def _outcome(request: RolloutRequest, event: Event, ending: RolloutResult | RolloutFailure) -> Outcome:
+def outcome(request: RolloutRequest, event: Event, ending: Ending) -> Outcome:
+    """The outcome of a rollout, from its request, its terminal event and what that says."""
     line: dict[str, Any] = dict(_FIELDS.decode(request.task))
     reward, error, message = None, None, ""
     stats = ending.stats

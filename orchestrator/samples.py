@@ -5,26 +5,16 @@ and by adapters. It only reads.
 """
 
 from collections.abc import Collection
-from typing import Protocol
 
-from contracts.events import Recorded
 from contracts.samples import RolloutSamples, build_samples
-
-
-class Readable(Protocol):
-    """Where a rollout's events are: a `Bus`, or a source of `replay`."""
-
-    async def history(self, rollout: str, /) -> list[Recorded]:
-        """All events of a rollout; empty where there is no such rollout."""
-
-    async def fetch_blob(self, reference: str, /) -> bytes:
-        """What an event refers to."""
+from orchestrator.histories import Readable, ended_history, fetch_spoken
 
 
 async def read_samples(
     log: Readable,
     rollout_id: str,
     *,
+    ended: bool = False,
     models: Collection[str] | None = None,
     tokenizer: str = "",
     template: str = "",
@@ -34,6 +24,8 @@ async def read_samples(
     Args:
         log: where it is.
         rollout_id: its full ID.
+        ended: it is known to have ended: what comes after its end counts for nothing, and a replica of the log that
+            does not show the end yet is asked again.
         models: names of the model instances whose tokens are wanted; all, if not given.
         tokenizer: digest of the tokenizer that the tokens are read under; not looked at, if not given.
         template: digest of the chat template, likewise.
@@ -43,15 +35,8 @@ async def read_samples(
         TwoPayloads: two events say different things of one call.
         BusError: the log cannot be read, or has lost a blob.
     """
-    events = await log.history(rollout_id)
+    events = await ended_history(log, rollout_id) if ended else await log.history(rollout_id)
     blobs = await fetch_spoken(log, events)
     found = build_samples(events, blobs, models=models)
     found.check(tokenizer=tokenizer, template=template)
     return found
-
-
-async def fetch_spoken(log: Readable, events: Collection[Recorded]) -> dict[str, bytes]:
-    """What the model calls among the events refer to, by reference: data and captures."""
-    spoken = [each.event for each in events if each.event.type in ("model.requested", "model.replied")]
-    references = dict.fromkeys(reference for event in spoken for reference in (event.dataref, event.captureref))
-    return {reference: await log.fetch_blob(reference) for reference in references if reference}

@@ -13,7 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from contracts.call_tokens import CallTokens, ModelEvents
-from contracts.events import Event, Recorded
+from contracts.contexts import ModelCalls
+from contracts.events import Recorded
+from contracts.rollouts import RolloutResult
 
 FIELDS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
@@ -27,37 +29,34 @@ _ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def until(ended: Event, recorded: Sequence[Recorded]) -> list[Recorded]:
-    """The events up to the rollout's end: what comes after it, a late reply, changes no line."""
-    end = next((each.seq for each in recorded if each.event.id == ended.id), None)
-    return [each for each in recorded if end is None or each.seq <= end]
-
-
-def with_tokens(response: msgspec.Raw, recorded: Sequence[Recorded], blobs: Mapping[str, bytes]) -> msgspec.Raw:
-    """The Responses object with the tokens of its rollout's model calls on its output items.
+def with_tokens(result: RolloutResult, recorded: Sequence[Recorded], blobs: Mapping[str, bytes]) -> msgspec.Raw:
+    """The whole response of a result, with the tokens of its rollout's model calls on its output items.
 
     Args:
-        response: what the rollout ended with.
-        recorded: the events of the rollout.
+        result: what the rollout ended with.
+        recorded: its events up to its end.
         blobs: what the model calls among them refer to.
 
     Raises:
         ContractError: the events contradict each other.
     """
+    events = ModelEvents(recorded, blobs)
+    replies = {key: events.data(each.event) for key, each in events.replies.items()}
+    requests = {key: events.data(each.event) for key, each in events.requests.items()}
+    response = ModelCalls(requests, replies).whole_response(result.response, result.cited)
     try:
         fields = _FIELDS.decode(response)
         output = _ITEMS.decode(fields["output"])
     except (KeyError, msgspec.DecodeError):
         return response  # it is no Responses object: that is for whoever reads it to say
-    events = ModelEvents(recorded, blobs)
-    replies = {key: _items(events.data(each.event)) for key, each in events.replies.items()}
-    said = Counter(item for items in replies.values() for item in items)
+    items = {key: _items(reply) for key, reply in replies.items()}
+    said = Counter(item for each in items.values() for item in each)
     there = Counter(bytes(item) for item in output)
     of_item: dict[bytes, CallTokens] = {}
     for call in events.calls().values():
-        items = replies[call.key]
-        if items and not call.flaw and said[items[-1]] == there[items[-1]] == 1:
-            of_item[items[-1]] = call
+        last = items[call.key][-1:]
+        if last and not call.flaw and said[last[0]] == there[last[0]] == 1:
+            of_item[last[0]] = call
     fields["output"] = msgspec.Raw(msgspec.json.encode([_marked(item, of_item.get(bytes(item))) for item in output]))
     return msgspec.Raw(msgspec.json.encode(fields))
 

@@ -1,5 +1,6 @@
 """Tokens that lie in a log, or in a file that was written from it, come out as samples."""
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from contracts.errors import OtherTokenizer
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import RolloutRequest
 from orchestrator.archive import archive, new_file
-from orchestrator.samples import Readable, read_samples
+from orchestrator.histories import Readable, ended_history
+from orchestrator.samples import read_samples
 from replay.file_source import FileSource, export_lines
 from replay.log_source import LogSource
 from replay.source import captures, load
@@ -93,3 +95,24 @@ async def test_the_page_reads_a_rollout_as_it_says(bus: Bus, capsys: pytest.Capt
     exec(snippet, names)
     assert (await names["look"](bus, ROLLOUT)).trained == 3
     assert capsys.readouterr().out == f"('m_0', 'm_1') {MANY + 4} 3 False\n{{}} []\n"
+
+
+async def test_what_comes_after_a_rollouts_end_counts_for_nothing(bus: Bus) -> None:
+    """A model call that nobody waits for may be answered after the end: lines and samples stay what they were."""
+    await converse(bus)
+    ended = bus.event("rollout.failed", bus.subjects.ended("run", ROLLOUT), b"{}", rolloutid=ROLLOUT)
+
+    async def end() -> None:
+        await asyncio.sleep(0.2)  # so that it is not there at the first look
+        await bus.publish(ended)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(end())
+        before = await ended_history(bus, ROLLOUT)
+    assert before[-1].event.id == ended.id
+    data = msgspec.json.encode({"output": ["late"]})
+    late = bus.event("model.replied", bus.subjects.reply("x", ROLLOUT, "m_9"), data, rolloutid=ROLLOUT, callkey="m_9")
+    await bus.publish(late)
+    assert [each.raw for each in await ended_history(bus, ROLLOUT)] == [each.raw for each in before]
+    assert (await read_samples(bus, ROLLOUT, ended=True)).tokenless == ()
+    assert [each.call for each in (await read_samples(bus, ROLLOUT)).tokenless] == ["m_9"]

@@ -5,8 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from contracts.contexts import Citation
+from contracts.rollouts import RolloutResult
 from contracts.tokens import Capture
-from orchestrator.token_fields import FIELDS, until, with_tokens
+from orchestrator.token_fields import FIELDS, with_tokens
 from tests.unit.contracts.conversations import Conversations, capture, logprob
 
 
@@ -26,7 +28,7 @@ def rollout(second: Capture | None = None) -> Conversations:
 def lines(found: Conversations, *output: Any) -> list[Any]:
     """The output items of a response that the agent put together like this, with their tokens."""
     response = msgspec.Raw(msgspec.json.encode({"id": "x", "output": list(output), "status": "completed"}))
-    line = msgspec.json.decode(with_tokens(response, found.events, {}))
+    line = msgspec.json.decode(with_tokens(RolloutResult(response=response, reward=1.0), found.events, {}))
     assert (line["id"], line["status"]) == ("x", "completed")
     output_items: list[Any] = line["output"]
     return output_items
@@ -75,12 +77,14 @@ def test_a_call_without_sound_tokens_has_none() -> None:
 
 def test_a_response_that_is_no_responses_object_stays_as_it_is() -> None:
     for raw in (b'"text"', b"{}", b'{"output": 3}'):
-        assert with_tokens(msgspec.Raw(raw), rollout().events, {}) == msgspec.Raw(raw)
+        result = RolloutResult(response=msgspec.Raw(raw), reward=1.0)
+        assert with_tokens(result, rollout().events, {}) == msgspec.Raw(raw)
 
 
-def test_what_comes_after_a_rollouts_end_changes_no_line() -> None:
+def test_a_response_that_cites_a_call_is_made_whole() -> None:
     found = rollout()
-    ended = found.write("rollout.completed", "jetgym.0.rollout.ended.run.r-0", "run", {})
-    before = list(found.events)
-    found.call("m_9", [], [item("a0")], capture([1], [2]))
-    assert until(ended.event, found.events) == before
+    found.write("rollout.completed", "jetgym.0.rollout.ended.run.r-0", "run", {})
+    short = msgspec.Raw(msgspec.json.encode({"id": "x", "status": "completed", "output": [item("end")]}))
+    result = RolloutResult(response=short, reward=1.0, cited=Citation(call="m_1", first=1, last=5))
+    output = msgspec.json.decode(with_tokens(result, found.events, {}))["output"]
+    assert output == [item("r0"), item("a0", **A0), item("t"), item("a1", **A1), item("end")]
