@@ -59,13 +59,13 @@ async def write(url: str, rollouts: int, tokens: int) -> None:
         generator = np.random.default_rng(1)
 
         async def one(request: Event) -> None:
-            async with places:
-                await write_one(bus, generator, request, tokens)
+            await write_one(bus, generator, request, tokens)
+            places.release()
 
         async with asyncio.TaskGroup() as writing:
             for _ in range(rollouts):
-                async with places:
-                    delivery = await anext(pool)
+                await places.acquire()
+                delivery = await anext(pool)
                 delivery.ack()
                 writing.create_task(one(delivery.event))
 

@@ -6,7 +6,7 @@ Each commit and each drop is one record of the feed, written before the counts c
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from contracts.feeds import FeedRecord
@@ -22,13 +22,17 @@ class Consumption:
     def __init__(self, view: FeedView, records: FeedRecords) -> None:
         self._view, self._records = view, records
         self._recording = asyncio.Lock()
+        self._writing: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """The first record."""
         await self._records.write("opened", self._record(self._view.version))
 
     async def commit(self, batch: Batch) -> None:
-        """See `Trainer.commit`."""
+        """See `Trainer.commit`. What was begun is done, also if whoever waits is cancelled."""
+        await self._whole(self._commit(batch))
+
+    async def _commit(self, batch: Batch) -> None:
         async with self._recording:
             units = [unit for unit in batch._units if not all(m.gone for m in unit.members)]  # noqa: SLF001
             if not units:
@@ -41,6 +45,19 @@ class Consumption:
 
     async def drop(self, useless: Mapping[str, Sequence[Unit]]) -> None:
         """They will not be used, by reason. Raises `FeedTaken`, `BusError`."""
+        await self._whole(self._drop(useless))
+
+    async def _whole(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+        await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Waits for what is being written."""
+        await asyncio.gather(*self._writing, return_exceptions=True)
+
+    async def _drop(self, useless: Mapping[str, Sequence[Unit]]) -> None:
         async with self._recording:
             units = [unit for those in useless.values() for unit in those]
             reasons = {name: reason for reason, those in useless.items() for unit in those for name in unit.names}

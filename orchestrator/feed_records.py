@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from bus import Bus, Conflict
+from bus import Bus, BusError, Conflict
 from contracts.feeds import FeedRecord
 from contracts.ids import check_name
 from orchestrator.errors import FeedTaken
@@ -28,6 +28,7 @@ class FeedRecords:
         self.consumed: set[str] = set()
         """Everything that was committed or dropped, as the records call it."""
         self.latest = FeedRecord(version=0)
+        self._uncertain: BusError | None = None
         self.committed: Counter[int] = Counter()
         """Groups that were committed, by the policy version at that time."""
 
@@ -44,7 +45,12 @@ class FeedRecords:
         return self._next > 0
 
     async def write(self, what: str, record: FeedRecord) -> None:
-        """Appends `feed.opened`, `feed.committed` or `feed.dropped`; raises `FeedTaken`, `BusError`."""
+        """Appends `feed.opened`, `feed.committed` or `feed.dropped`; raises `FeedTaken`, `BusError`.
+
+        After a `BusError` nothing can be appended any more: the record may stand in the log, or not.
+        """
+        if self._uncertain is not None:
+            raise self._uncertain
         subject = self._bus.subjects.feed(self._run, self._feed, self._next)
         try:
             await self._bus.publish(self._bus.event(f"feed.{what}", subject, msgspec.json.encode(record)))
@@ -53,6 +59,9 @@ class FeedRecords:
                 f"another trainer has gone on with feed {self._feed!r} of run {self._run!r} (its record {self._next} "
                 f"is not ours): stop one of the two, or give them feeds of different names"
             ) from None
+        except BusError as error:
+            self._uncertain = error
+            raise
         self._next += 1
         self._learn(record)
 

@@ -132,6 +132,7 @@ class Trainer:
             for task in trainer._tasks:
                 task.cancel()
             await asyncio.gather(*trainer._tasks, return_exceptions=True)
+            await trainer._consumption.close()
 
     async def _read(self) -> None:
         """Learns everything from the log."""
@@ -293,7 +294,8 @@ class Trainer:
     async def commit(self, batch: Batch) -> None:
         """The batch was used: it does not come again. Durable when this returns; again changes nothing.
 
-        Raises `FeedTaken` where another trainer feeds under the same name, `BusError`.
+        Raises `FeedTaken` where another trainer feeds under the same name, and `BusError`, after which this trainer can
+        record nothing more and has to be started again.
         """
         await self._consumption.commit(batch)
 

@@ -468,3 +468,15 @@ async def test_a_run_in_several_partitions_is_fed_and_found_again_whole(server: 
             assert await trainer.submit(tasks(10), group_size=3) == 0
             second = await take(trainer, groups=5)
             assert len(set(ids(first, second))) == 10
+
+
+async def test_a_commit_that_its_caller_no_longer_waits_for_is_whole(server: str, config: LogConfig) -> None:
+    """The next commit finds its place behind it."""
+    async with deployed(server, config), connected(server, config) as trainer:
+        await trainer.submit(tasks(2), group_size=1)
+        first, second = await take(trainer, groups=1), await take(trainer, groups=1)
+        committing = asyncio.create_task(first.commit())
+        await asyncio.sleep(0)
+        committing.cancel()
+        await second.commit()
+        assert trainer.state().consumed == 2

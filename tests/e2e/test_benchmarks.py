@@ -18,7 +18,16 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     "script",
-    ["in_flight.py", "recovery.py", "flat_cost.py", "throughput.py", "durable.py", "samples.py", "tokens.py"],
+    [
+        "in_flight.py",
+        "recovery.py",
+        "flat_cost.py",
+        "throughput.py",
+        "durable.py",
+        "samples.py",
+        "tokens.py",
+        "feed.py",
+    ],
 )
 def test_help_says_what_is_measured_and_how_to_call_it(script: str) -> None:
     said = run(script, "--help")
@@ -31,6 +40,7 @@ def test_help_says_what_is_measured_and_how_to_call_it(script: str) -> None:
     ("script", "arguments"),
     [
         ("flat_cost.py", ["--rollouts", "60", "--first", "20"]),
+        ("feed.py", ["--rollouts", "16", "--tokens", "800"]),
         ("samples.py", ["--rollouts", "3"]),
         ("tokens.py", ["--rollouts", "20", "--rounds", "1"]),
     ],
