@@ -23,12 +23,14 @@ from contracts.contexts import ModelCalls
 from contracts.errors import MissingContext
 from contracts.events import Event
 from contracts.responses import ResponseUsage
-from contracts.tokens import Capture, CitedTokens, PolicySpan, read_capture, unpack_ids, unpack_logprobs
+from contracts.tokens import Capture, CitedTokens, PolicySpan, read_capture, unpack_logprobs
 
 ROUNDING: Final = 1e-5
 """Above 0 by no more than this, a log-probability is 0 that was rounded."""
 LOWEST: Final = -9_999.0
 """What vLLM and others write for minus infinity, which JSON does not have."""
+WIDTH: Final = 4
+"""Bytes of a token ID, and of a log-probability."""
 WORTH_CITING: Final = 64
 """Bytes of tokens; fewer are shorter than a citation."""
 
@@ -65,7 +67,7 @@ class Captures:
             if capture.has_tokens:
                 cited = capture.cited
                 try:
-                    before = tokens[cited.call][: 4 * cited.count] if cited is not None else b""
+                    before = tokens[cited.call][: WIDTH * cited.count] if cited is not None else b""
                     tokens[call] = before + capture.prompt + capture.generated
                     asked = said(calls.whole_request(requests[call]))
                 except (KeyError, MissingContext, msgspec.DecodeError) as error:
@@ -84,7 +86,7 @@ class Captures:
     def shared(self, rollout: str, prompt: bytes) -> CitedTokens | None:
         """Where most of a prompt stands already."""
         call, size = self._known.shared(rollout, prompt)
-        return CitedTokens(call=call, count=size // 4) if size >= WORTH_CITING else None
+        return CitedTokens(call=call, count=size // WIDTH) if size >= WORTH_CITING else None
 
     def keep(self, rollout: str, call: str, place: bytes, ids: bytes) -> None:
         """Remembers a call whose reply and capture are in the log."""
@@ -161,11 +163,11 @@ class CallCapture:
             policy = spans[0].version, spans[-1].version
             self.versions = min(span.version for span in spans), max(span.version for span in spans)
         elif policy is not None:
-            spans = (PolicySpan(policy[0], len(tokens.generated) // 4),)
+            spans = (PolicySpan(policy[0], len(tokens.generated) // WIDTH),)
         capture = self._captures.fitting(
             Capture(
                 cited=cited,
-                prompt=tokens.prompt[4 * cited.count :] if cited is not None else tokens.prompt,
+                prompt=tokens.prompt[WIDTH * cited.count :] if cited is not None else tokens.prompt,
                 generated=tokens.generated,
                 logprobs=tokens.logprobs,
                 spans=spans,
@@ -185,16 +187,14 @@ def _flaw(tokens: EngineTokens) -> str:
         return "the engine generated no token"
     if not tokens.prompt:
         return "the engine gave IDs of the generated tokens and none of the prompt"
-    try:
-        prompt, generated = unpack_ids(tokens.prompt), unpack_ids(tokens.generated)
-        logprobs = unpack_logprobs(tokens.logprobs)
-    except ValueError as error:
-        return f"the tokens are not packed as they should be: {error}"
-    if len(generated) != len(logprobs):
-        return f"the engine gave {len(generated)} generated tokens and {len(logprobs)} log-probabilities"
-    if min(generated) < 0 or min(prompt) < 0:
+    if any(len(packed) % WIDTH for packed in (tokens.prompt, tokens.generated, tokens.logprobs)):
+        return "the tokens are not packed as they should be"
+    if len(tokens.generated) != len(tokens.logprobs):
+        generated, logprobs = len(tokens.generated) // WIDTH, len(tokens.logprobs) // WIDTH
+        return f"the engine gave {generated} generated tokens and {logprobs} log-probabilities"
+    if not (tokens.prompt[3::WIDTH].isascii() and tokens.generated[3::WIDTH].isascii()):  # the bytes with the signs
         return "the engine gave a negative token ID"
-    return _improbable(logprobs) or _uncovered(tokens.spans, len(generated))
+    return _improbable(unpack_logprobs(tokens.logprobs)) or _uncovered(tokens.spans, len(tokens.generated) // WIDTH)
 
 
 def _improbable(logprobs: Sequence[float]) -> str:
@@ -219,4 +219,4 @@ def _other_count(tokens: EngineTokens, usage: ResponseUsage | None) -> tuple[int
     if usage is None:
         return None
     counted = usage.input_tokens, usage.output_tokens
-    return None if counted == (len(tokens.prompt) // 4, len(tokens.generated) // 4) else counted
+    return None if counted == (len(tokens.prompt) // WIDTH, len(tokens.generated) // WIDTH) else counted

@@ -27,7 +27,6 @@ from contracts.responses import (
     ResponseCreateParams,
     ResponseUsage,
 )
-from contracts.tokens import unpack_ids
 
 _TURN_OF_ID = re.compile(r"turn(\d+)_")
 _CHARACTERS_A_TOKEN = 4
@@ -86,7 +85,7 @@ class ScriptedModel(Model[ScriptedModelConfig]):
     def _usage(self, request: ResponseCreateParams, turn: Turn, tokens: EngineTokens | None) -> ResponseUsage:
         read, written = self.config.input_tokens, self.config.output_tokens
         if tokens is not None:
-            read, written = len(unpack_ids(tokens.prompt)), len(unpack_ids(tokens.generated))
+            read, written = len(tokens.prompt) // 4, len(tokens.generated) // 4
         if read is None:
             read = _length(request.input) // _CHARACTERS_A_TOKEN
         if written is None:
