@@ -8,16 +8,19 @@ captures; what an agent itself put under these names is no token of an engine, a
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from contracts.call_tokens import CallTokens, ModelEvents
+from contracts.call_tokens import CallTokens, Ids, Logprobs, ModelEvents
 from contracts.contexts import ModelCalls
 from contracts.events import Recorded
 from contracts.rollouts import RolloutResult
 
 FIELDS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+
+
+Numbers: TypeAlias = Ids | Logprobs
 
 
 class _Reply(msgspec.Struct):
@@ -57,11 +60,30 @@ def with_tokens(result: RolloutResult, recorded: Sequence[Recorded], blobs: Mapp
         last = items[call.key][-1:]
         if last and not call.flaw and said[last[0]] == there[last[0]] == 1:
             of_item[last[0]] = call
-    fields["output"] = msgspec.Raw(msgspec.json.encode([_marked(item, of_item.get(bytes(item))) for item in output]))
+    written = _Written()
+    marked = [_marked(item, of_item.get(bytes(item)), written) for item in output]
+    fields["output"] = msgspec.Raw(msgspec.json.encode(marked))
     return msgspec.Raw(msgspec.json.encode(fields))
 
 
-def _marked(item: msgspec.Raw, call: CallTokens | None) -> msgspec.Raw | dict[str, Any]:
+class _Written:
+    """Numbers as JSON, each part of them once: the prompts of a conversation share most of theirs."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Numbers, bytes]] = {}
+
+    def of(self, *parts: Numbers) -> msgspec.Raw:
+        """The parts as one list."""
+        return msgspec.Raw(b"[" + b",".join(self._text(part) for part in parts if len(part)) + b"]")
+
+    def _text(self, part: Numbers) -> bytes:
+        known = self._known.get(id(part))
+        if known is None:  # the part is kept, so that no other has its identity
+            known = self._known[id(part)] = part, msgspec.json.encode(part.tolist())[1:-1]
+        return known[1]
+
+
+def _marked(item: msgspec.Raw, call: CallTokens | None, written: _Written) -> msgspec.Raw | dict[str, Any]:
     """The item with the call's tokens, or with none."""
     try:
         fields: dict[str, Any] = dict(_FIELDS.decode(item))
@@ -73,8 +95,8 @@ def _marked(item: msgspec.Raw, call: CallTokens | None) -> msgspec.Raw | dict[st
     for name in forged:
         del fields[name]
     if call is not None:
-        values = (call.prompt_ids(), call.generated, call.logprobs)
-        fields |= {name: value.tolist() for name, value in zip(FIELDS, values, strict=True)}
+        values = written.of(*call.prompt), written.of(call.generated), written.of(call.logprobs)
+        fields |= dict(zip(FIELDS, values, strict=True))
     return fields
 
 

@@ -23,10 +23,10 @@ from contracts.contexts import ModelCalls
 from contracts.errors import MissingContext
 from contracts.events import Event
 from contracts.responses import ResponseUsage
-from contracts.tokens import Capture, CitedTokens, PolicySpan, read_capture, unpack_logprobs
+from contracts.tokens import Capture, CitedTokens, PolicySpan, pack_logprobs, read_capture, unpack_logprobs
 
 ROUNDING: Final = 1e-5
-"""Above 0 by no more than this, a log-probability is 0 that was rounded."""
+"""Above 0 by no more than this, a log-probability is 0 that was rounded, and is recorded as 0."""
 LOWEST: Final = -9_999.0
 """What vLLM and others write for minus infinity, which JSON does not have."""
 WIDTH: Final = 4
@@ -169,7 +169,7 @@ class CallCapture:
                 cited=cited,
                 prompt=tokens.prompt[WIDTH * cited.count :] if cited is not None else tokens.prompt,
                 generated=tokens.generated,
-                logprobs=tokens.logprobs,
+                logprobs=_not_above_zero(tokens.logprobs),
                 spans=spans,
                 policy=policy,
                 tokenizer=tokens.tokenizer,
@@ -205,6 +205,11 @@ def _improbable(logprobs: Sequence[float]) -> str:
     if min(logprobs) <= LOWEST:
         return f"a log-probability is {min(logprobs)}: the engine says that this token cannot be sampled"
     return ""
+
+
+def _not_above_zero(packed: bytes) -> bytes:
+    logprobs = unpack_logprobs(packed)
+    return packed if max(logprobs) <= 0 else pack_logprobs(min(logprob, 0.0) for logprob in logprobs)
 
 
 def _uncovered(spans: Sequence[PolicySpan], generated: int) -> str:

@@ -257,6 +257,20 @@ async def test_tokens_that_are_none_leave_a_flaw_and_the_rollout_goes_on(
             assert (call.prompt, call.generated, call.logprobs, call.capture.cited) == ([], [], [], None)
 
 
+async def test_a_log_probability_of_0_that_was_rounded_is_0(server: str, config: LogConfig) -> None:
+    """T3."""
+
+    def round_up(answer: dict[str, Any]) -> None:
+        answer["choices"][0]["logprobs"]["content"][1]["logprob"] = 3e-6
+
+    engine = Vllm(["Done."], spoil=round_up)
+    async with engine.serving(), Deployment(server, config, instances(engine)) as deployment:
+        await deployment.start("quiz", "solver", "policy")
+        (call,) = await run(deployment)
+        ((_, _, said),) = engine.said
+        assert call.logprobs == [said[0], 0.0, *said[2:]]
+
+
 async def test_an_engine_that_is_not_asked_for_tokens_leaves_no_capture(server: str, config: LogConfig) -> None:
     """T10: not `[]` and not `[0]`; where a policy was announced, its version all the same."""
     engine = Vllm(SCRIPT)
