@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,31 @@ async def test_f2_a_trainer_that_is_killed_and_started_again_trains_on_everythin
     else:
         async with open_log(log_of(out), None, name="test") as bus:
             await balances(bus)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+async def test_a_trainer_goes_on_when_the_server_of_the_log_is_killed(tmp_path: Path) -> None:
+    """F2, B10: while it asks, waits and commits; everything is trained on once."""
+    out, notes = tmp_path / "out", tmp_path / "notes"
+    process = trainer(out, notes, None)
+    killed = 0
+    for committed in (0, 2, 4):
+        until(lambda: server(out) not in (0, killed) and len(steps(notes, "committed")) >= committed)  # noqa: B023
+        killed = server(out)
+        os.kill(killed, signal.SIGKILL)
+    said, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, said
+    trained = [group for groups in steps(notes, "trained") for group in groups]
+    assert len(trained) == len(set(trained)) == GROUPS
+    async with open_log(log_of(out), None, name="test") as bus:
+        await balances(bus)
+
+
+def server(out: Path) -> int:
+    """The process ID of the server that is there now; 0 if none is."""
+    with suppress(OSError, ValueError):
+        return int((out / "log" / "nats-server.pid").read_text())
+    return 0
 
 
 async def balances(bus: Bus) -> None:
