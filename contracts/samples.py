@@ -7,7 +7,6 @@ are never changed; where a conversation's tokens do not go on, another branch be
 Called by `orchestrator.samples`, which fetches what is needed, and through it by exports, trainers and adapters.
 """
 
-from bisect import insort
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -155,8 +154,8 @@ class _Tree:
         self._events = events
         self._calls: dict[str, CallTokens] = {}
         self._parents: dict[str, CallTokens | None] = {}
-        self._longest: dict[tuple[str, str, str], list[CallTokens]] = {}
-        """By whom sampled and how written, those with most tokens first."""
+        self._lineages: dict[tuple[str, str, str], list[CallTokens]] = {}
+        """By whom sampled and how written."""
         self._last: dict[tuple[str, str], CallTokens] = {}
         """The last call of each model and branch of agent code."""
         self._models: dict[str, list[CallTokens]] = {}
@@ -175,7 +174,7 @@ class _Tree:
                 self.breaks.append(found)
         self._calls[call.key], self._parents[call.key], self._last[place] = call, parent, call
         before.append(call)
-        insort(self._longest.setdefault(call.lineage, []), call, key=lambda each: -each.length)
+        self._lineages.setdefault(call.lineage, []).append(call)
 
     def samples(self) -> Iterable[Sample]:
         """The branches in the order of the tree, children in the order of their requests."""
@@ -191,7 +190,8 @@ class _Tree:
         cited = self._calls.get(call.cited)
         if cited is not None and cited.lineage == call.lineage:
             return cited
-        return next((each for each in self._longest.get(call.lineage, ()) if call.goes_on_from(each)), None)
+        longest = sorted(self._lineages.get(call.lineage, ()), key=lambda each: -each.length)
+        return next((each for each in longest if call.goes_on_from(each)), None)
 
     def _way(self, leaf: CallTokens) -> list[CallTokens]:
         """The calls from the root to this one."""
