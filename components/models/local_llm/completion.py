@@ -5,6 +5,7 @@ wrote is sent again as the tokens that it was, and only the text that follows it
 """
 
 import json
+import time
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Final
@@ -143,7 +144,7 @@ def _document(answer: JsonObject, model: str, read: int, call: ModelCall) -> Jso
     return {
         "id": f"chatcmpl-{call.rollout_id}-{call.call_key}",
         "object": "chat.completion",
-        "created": 0,
+        "created": int(time.time()),
         "model": model,
         "choices": [
             {"index": 0, "message": message, "finish_reason": "length" if answer["stop_type"] == "limit" else "stop"}
