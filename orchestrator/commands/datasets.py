@@ -10,7 +10,7 @@ from rich.padding import Padding
 
 from components.loading import INSTALLED
 from orchestrator.commands.common import console
-from orchestrator.errors import ConfigError, InputError, Problem
+from orchestrator.errors import ConfigError, InputError, Problem, UsageError
 from orchestrator.hints import counted
 from orchestrator.tasks import SHOWN, TaskLine, read_tasks
 
@@ -71,6 +71,8 @@ def check(
     if bad:
         said = f"{file}: {counted(bad, 'bad line')}, {counted(len(good), 'task')}"
         raise InputError(said, problems=problems, total=bad)
+    if not good:
+        raise UsageError(f"{file} holds no task: a task is a line with a JSON object")
     console.print(f"{file}: {counted(len(good), 'task')}, {tools} of them with tools of their own", markup=False)
     for field, count in fields.items():
         console.print(f"  {field}" + ("" if count == len(good) else f" (in {count})"), markup=False)

@@ -76,6 +76,7 @@ def jetgym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         ),
         (["validate", "main.yaml", "solver.agents.simple_agent.model=quiz"], "is of kind resources, models is wanted"),
         (["datasets", "check", "nope.jsonl"], "nope.jsonl cannot be read: No such file or directory"),
+        (["datasets", "check", "/dev/null"], "/dev/null holds no task: a task is a line with a JSON object"),
         (["rebuild", "nope"], "nope has no log/"),
         (["audit", "nope"], "there is no directory nope, nor results/nope: name a run, or its log with --url"),
         (["dead", "show", "0-1"], "name the directory of a run, or the server that has its log with --url"),
