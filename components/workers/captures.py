@@ -31,6 +31,8 @@ LOWEST: Final = -9_999.0
 """What vLLM and others write for minus infinity, which JSON does not have."""
 WIDTH: Final = 4
 """Bytes of a token ID, and of a log-probability."""
+ROOM: Final = 1_024
+"""Bytes of a capture beside its tokens."""
 WORTH_CITING: Final = 64
 """Bytes of tokens; fewer are shorter than a citation."""
 
@@ -41,6 +43,7 @@ class Captures:
     def __init__(self, bus: Bus, instance: str, policies: Policies) -> None:
         self._bus, self._instance, self._policies = bus, instance, policies
         self._known = KnownTokens()
+        self._limit = bus.config.blob_limit - ROOM
 
     def begin(self, request: Event, whole: bytes) -> "CallCapture":
         """The capture of a call that begins now; `whole` is its Responses request."""
@@ -52,28 +55,26 @@ class Captures:
             return
         requests: dict[str, bytes] = {}
         replies: dict[str, bytes] = {}
-        captures: dict[str, Capture] = {}
+        raw: dict[str, bytes] = {}
         for event in (entry.event for entry in await self._bus.history(rollout)):
             if event.type == "model.requested":
                 requests[event.callkey] = await self._bus.fetch_data(event)
             elif event.type == "model.replied":
                 replies[event.callkey] = await self._bus.fetch_data(event)
-                if event.source.split("/")[1] == self._instance:
-                    raw = await self._bus.fetch_capture(event)
-                    if raw != bytes(NO_CAPTURE):
-                        captures[event.callkey] = read_capture(raw)
+                if event.source.startswith(f"models/{self._instance}/"):
+                    raw[event.callkey] = await self._bus.fetch_capture(event)
         calls, tokens = ModelCalls(requests, replies), dict[str, bytes]()
-        for call, capture in captures.items():
-            if capture.has_tokens:
-                cited = capture.cited
-                try:
+        for call in (call for call, captured in raw.items() if captured != bytes(NO_CAPTURE)):
+            try:
+                capture = read_capture(raw[call])
+                if capture.has_tokens:
+                    cited = capture.cited
                     before = tokens[cited.call][: WIDTH * cited.count] if cited is not None else b""
                     tokens[call] = before + capture.prompt + capture.generated
                     asked = said(calls.whole_request(requests[call]))
-                except (KeyError, MissingContext, msgspec.DecodeError) as error:
-                    structlog.get_logger().warning("capture.no_place", rollout=rollout, call=call, error=str(error))
-                    continue
-                self._known.keep(rollout, call, place_after(asked.places[-1], replies[call]), tokens[call])
+                    self._known.keep(rollout, call, place_after(asked.places[-1], replies[call]), tokens[call])
+            except (KeyError, MissingContext, msgspec.DecodeError) as error:
+                structlog.get_logger().warning("capture.no_place", rollout=rollout, call=call, error=str(error))
 
     def longest(self, rollout: str, conversation: Said) -> Prefix | None:
         """The tokens that stand for the longest start of a conversation."""
@@ -92,13 +93,13 @@ class Captures:
         """Remembers a call whose reply and capture are in the log."""
         self._known.keep(rollout, call, place, ids)
 
-    def fitting(self, capture: Capture) -> Raw:
-        """The capture as JSON."""
-        raw = msgspec.json.encode(capture)
-        if len(raw) > (limit := self._bus.config.blob_limit):
-            flaw = f"the capture has {len(raw):,} bytes, and log.blob_limit is {limit:,}"
-            raw = msgspec.json.encode(Capture(policy=capture.policy, flaw=flaw))
-        return Raw(raw)
+    def fitting(self, capture: Capture) -> Capture:
+        """The capture, or a flaw where the log could not hold it."""
+        size, limit = sum(map(len, (capture.prompt, capture.generated, capture.logprobs))) * 4 // 3, self._limit
+        if size <= limit:
+            return capture
+        flaw = f"the tokens have {size:,} bytes, and log.blob_limit is {limit:,}"
+        return Capture(policy=capture.policy, flaw=flaw)
 
 
 class CallCapture:
@@ -147,14 +148,12 @@ class CallCapture:
         tokens, end = self._tokens, self._policies.version
         self.versions = policy = None if self._start is None or end is None else (self._start, end)
         if tokens is None:
-            capture = NO_CAPTURE if policy is None else self._captures.fitting(Capture(policy=policy))
-            return capture, None
+            return NO_CAPTURE if policy is None else _json(Capture(policy=policy)), None
         flaw = tokens.flaw or _flaw(tokens)
         if flaw:
             structlog.get_logger().warning("capture.flaw", flaw=flaw)
-            return self._captures.fitting(
-                Capture(policy=policy, flaw=flaw, tokenizer=tokens.tokenizer, template=tokens.template)
-            ), None
+            flawed = Capture(policy=policy, flaw=flaw, tokenizer=tokens.tokenizer, template=tokens.template)
+            return _json(flawed), None
         rollout, call, place = self._request.rolloutid, self._request.callkey, await self._placed()
         ids = tokens.prompt + tokens.generated
         cited = self._captures.shared(rollout, tokens.prompt)
@@ -178,7 +177,12 @@ class CallCapture:
             )
         )
         after = place_after(place.places[-1], reply)
-        return capture, lambda: self._captures.keep(rollout, call, after, ids)
+        kept = (lambda: self._captures.keep(rollout, call, after, ids)) if capture.has_tokens else None
+        return _json(capture), kept
+
+
+def _json(capture: Capture) -> Raw:
+    return Raw(msgspec.json.encode(capture))
 
 
 def _flaw(tokens: EngineTokens) -> str:

@@ -271,6 +271,21 @@ async def test_a_log_probability_of_0_that_was_rounded_is_0(server: str, config:
         assert call.logprobs == [said[0], 0.0, *said[2:]]
 
 
+async def test_tokens_that_the_log_could_not_hold_are_left_out_and_the_reply_is_not(
+    server: str, config: LogConfig
+) -> None:
+    config = config.model_copy(update={"inline_limit": 1024, "blob_limit": 4096})
+    engine = Vllm(["word " * 300], spells=True)
+    async with engine.serving(), Deployment(server, config, instances(engine)) as deployment:
+        await deployment.start("policy")
+        said = await ask(deployment, "m_0", {"input": [{"role": "user", "content": "Write."}]})
+        assert said["output"][0]["content"][0]["text"] == "word " * 300
+        (call,) = await calls_of(deployment.bus, "r")
+        assert "blob_limit" in call.capture.flaw
+        await ask(deployment, "m_1", {"input": "Write."})
+        assert [call.capture.cited for call in await calls_of(deployment.bus, "r")] == [None, None]
+
+
 async def test_an_engine_that_is_not_asked_for_tokens_leaves_no_capture(server: str, config: LogConfig) -> None:
     """T10: not `[]` and not `[0]`; where a policy was announced, its version all the same."""
     engine = Vllm(SCRIPT)

@@ -86,7 +86,7 @@ class ChatModel(Model[ChatModelConfig]):
             if config.token_ids or config.stream:
                 document = read_answer(answer)
                 if config.token_ids:
-                    tokens = take_tokens(document, keep_logprobs=wants_logprobs)
+                    tokens = take_tokens(document, keep_logprobs=wants_logprobs, streamed=config.stream)
                     call.capture(replace(tokens, tokenizer=config.tokenizer, template=config.template))
                 answer = msgspec.json.encode(document)
             completion = ChatCompletion.model_validate_json(answer)

@@ -30,13 +30,22 @@ class _Flaw(Exception):
     """The completion contradicts itself."""
 
 
-def take_tokens(completion: JsonObject, *, keep_logprobs: bool) -> EngineTokens:
-    """The tokens of a completion, which loses them: also its log-probabilities, unless the requester asked for them."""
+def take_tokens(completion: JsonObject, *, keep_logprobs: bool, streamed: bool = False) -> EngineTokens:
+    """The tokens of a completion, which loses them.
+
+    Args:
+        completion: Changed.
+        keep_logprobs: The requester has asked for log-probabilities: those stay.
+        streamed: It came in parts. Streams are known to leave tokens out, those of a call for example: what was counted
+            must be there.
+    """
     choice = _first(completion)
     message = choice.get("message")
     message = message if isinstance(message, dict) else {}
     try:
         tokens = _read(completion, choice, message)
+        if streamed:
+            _check_count(completion, tokens)
     except _Flaw as flaw:
         tokens = EngineTokens(flaw=str(flaw))
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
@@ -47,6 +56,12 @@ def take_tokens(completion: JsonObject, *, keep_logprobs: bool) -> EngineTokens:
     if not keep_logprobs or any(_is_id(entry) for entry in _entries(choice)):
         choice.pop("logprobs", None)
     return tokens
+
+
+def _check_count(completion: JsonObject, tokens: EngineTokens) -> None:
+    counted, there = (completion.get("usage") or {}).get("completion_tokens"), len(tokens.generated) // 4
+    if not tokens.flaw and counted is not None and counted != there:
+        raise _Flaw(f"the stream has {there} of {counted} generated tokens")
 
 
 def _first(completion: JsonObject) -> JsonObject:

@@ -84,7 +84,7 @@ class TokenEngine:
         if prefix is None or isinstance(request.input, str):
             return None
         messages = _chat(request.model_copy(update={"input": request.input[: prefix.items]}))["messages"]
-        last = messages[-1]
+        last = messages[-1] if messages else {"role": ""}
         if last["role"] != "assistant" or not isinstance(last.get("content"), str) or last.get("tool_calls"):
             return None
         follows = _after(text, await self._rendered(messages[:-1], call), last["content"])

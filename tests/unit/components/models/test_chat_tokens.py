@@ -158,6 +158,14 @@ def test_a_stream_says_what_the_completion_would_say() -> None:
     assert streamed["usage"]["total_tokens"] == 5
 
 
+def test_a_stream_that_left_tokens_out_is_no_use() -> None:
+    counted = VLLM | {"usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}}
+    assert take_tokens(deepcopy(counted), keep_logprobs=False, streamed=True).flaw == (
+        "the stream has 2 of 4 generated tokens"
+    )
+    assert take_tokens(deepcopy(counted), keep_logprobs=False) == WANTED
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
