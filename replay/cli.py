@@ -18,7 +18,7 @@ import structlog
 import typer
 
 _SHADOWING: Final = Path(__file__).resolve().parent.parent / "contracts" / "shadowing.py"
-COMMANDS: Final = ("list", "show", "verify")
+COMMANDS: Final = ("list", "show", "ui", "verify")
 
 HELP: Final = """
 Reads and re-runs the trajectories of rollouts: from a run's log, from a server, or from a file.
@@ -29,6 +29,7 @@ replay list --runs          all runs here
 replay show last            the story of the rollout that ended last
 replay verify last          the agent's code again, on the recorded replies
 replay verify --run last    all rollouts of a run: its agents' regression test
+replay ui                   all of this in a browser
 
 ID is a rollout's ID, a beginning of it that no other has, or `last`; RUN is the same for runs, or a directory.
 A run that has ended is read from its directory, whose server is started for as long as it takes. A run with --url is

@@ -3,13 +3,14 @@
 Only reads: it makes no stream, no durable consumer and no event.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
 
 from bus import Bus, BusError, LogConfig
+from bus.overview import PoolState, pool_states
 from contracts.deployments import ResolvedDeployment
 from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL
@@ -47,11 +48,27 @@ class LogSource:
 
     async def outline(self) -> AsyncIterator[Recorded]:
         """See `Source`; the order is that of each partition, one partition after the other."""
-        for partition in range(self._bus.config.partitions):
-            requests = f"{self._bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
-            ends = self._bus.subjects.ended_of(partition, "*")
-            async for recorded in self._bus.scan(requests, ends, partition=partition):
+        for partition in range(self.partitions):
+            async for recorded in self.outline_of(partition):
                 yield recorded
+
+    @property
+    def partitions(self) -> int:
+        """How many the log has."""
+        return self._bus.config.partitions
+
+    async def outline_of(
+        self, partition: int, *, start: int = 1, follow: bool = False
+    ) -> AsyncGenerator[Recorded, None]:
+        """The outline of one partition from a sequence on: to the present end, or for ever with `follow`."""
+        requests = f"{self._bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
+        ends = self._bus.subjects.ended_of(partition, "*")
+        async for recorded in self._bus.scan(requests, ends, partition=partition, start=start, follow=follow):
+            yield recorded
+
+    async def pools(self) -> Sequence[PoolState]:
+        """What waits in the pools right now, and what their workers hold. Raises `BusError`."""
+        return await pool_states(self._bus)
 
     async def deployment(self) -> list[Recorded]:
         """See `Source`."""

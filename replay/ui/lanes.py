@@ -1,0 +1,220 @@
+"""The timeline of a rollout as lanes: who waited and who worked when, and where nothing happened.
+
+Pure. A lane is an agent's execution, or one instance that was called. Stretches in which nothing begins or ends are
+made short; `scale` says which. Called by the server; the page draws what is here.
+"""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final, Literal
+
+import msgspec
+
+from contracts.deployments import WorkerStarted
+from replay.facts import Facts
+from replay.trajectory import AgentRun, Call, Trajectory, worker_of
+
+_GAP: Final = 0.08
+"""A stretch without a beginning or an end is compressed if it is longer than this share of the whole."""
+_SHOWN: Final = 0.03
+"""So much of the whole it is shown as."""
+_WORKER: Final = msgspec.json.Decoder(WorkerStarted)
+
+State = Literal["answered", "failed", "open", "queued", "ran", "lost"]
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """A call, or a stretch of an agent's execution. Seconds since the rollout was requested."""
+
+    key: str
+    """Of the call; empty for the rollout's own execution."""
+    name: str
+    """`model`, `tool`, …, or the worker that ran the agent."""
+    start: float
+    works: float
+    """From here on it is worked on; what is before is queue and travel."""
+    end: float
+    state: State
+    worker: str
+    row: int
+    """Bars that overlap are on different rows of their lane."""
+
+
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """One party."""
+
+    kind: str
+    """`agents`, `models`, `tools`, `verifier`, `session`, `timers`."""
+    name: str
+    rows: int
+    bars: list[Bar]
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened at one moment."""
+
+    at: float
+    what: Literal["adopted", "worker", "letter", "event"]
+    """`worker`: one of a lane's pool started, so that what it held before came again to another."""
+    lane: int | None
+    text: str
+
+
+class Stretch(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the time, and the part of the width (from 0 to 1) that shows it."""
+
+    start: float
+    end: float
+    left: float
+    right: float
+    compressed: bool
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    total: float
+    lanes: list[Lane]
+    marks: list[Mark]
+    scale: list[Stretch]
+
+
+def lanes_of(trajectory: Trajectory, facts: Facts) -> Timeline:
+    """The lanes of a rollout."""
+    total = max((trajectory.offset(recorded) for recorded in trajectory.events), default=0.0)
+    lanes = [_execution(trajectory, run, total) for run in trajectory.executions()]
+    called: dict[tuple[str, str], list[Bar]] = {}
+    for call in trajectory.calls.values():
+        if call.what != "agent":
+            called.setdefault(_lane_of(call), []).append(_bar(trajectory, call, total))
+    for kind, name in sorted(called, key=lambda lane: (_place(lane[0]), lane)):
+        lanes.append(_stacked(kind, name, called[kind, name]))
+    lanes.sort(key=lambda lane: _place(lane.kind))
+    marks = _marks(trajectory, facts, lanes, total)
+    moments = [moment for lane in lanes for bar in lane.bars for moment in (bar.start, bar.works, bar.end)]
+    return Timeline(total=total, lanes=lanes, marks=marks, scale=scale([*moments, *(mark.at for mark in marks)], total))
+
+
+def scale(moments: Iterable[float], total: float) -> list[Stretch]:
+    """Which part of the width each part of the time gets, so that long stretches without any moment are short."""
+    edges = sorted({0.0, total, *(moment for moment in moments if 0 <= moment <= total)})
+    stretches = [(start, end, end - start > _GAP * total) for start, end in pairwise(edges)]
+    merged: list[tuple[float, float, bool]] = []
+    for start, end, long in stretches:
+        if merged and not long and not merged[-1][2]:
+            merged[-1] = merged[-1][0], end, False
+        else:
+            merged.append((start, end, long))
+    shown = [_SHOWN * total if long else end - start for start, end, long in merged]
+    whole, at, found = sum(shown) or 1.0, 0.0, []
+    for (start, end, long), width in zip(merged, shown, strict=True):
+        found.append(Stretch(start=start, end=end, left=at / whole, right=(at + width) / whole, compressed=long))
+        at += width
+    return found
+
+
+def _execution(trajectory: Trajectory, run: AgentRun, total: float) -> Lane:
+    """An agent's execution, split where another worker took over."""
+    begun = trajectory.offset(run.requested)
+    over = total if run.replied is None else trajectory.offset(run.replied)
+    made = [call.requested for call in trajectory.calls.values() if run.owns(call.key)]
+    written = sorted([*made, run.replied] if run.replied is not None else made, key=lambda recorded: recorded.seq)
+    taken = _taken(trajectory, run, begun, [trajectory.offset(recorded) for recorded in written] or [over])
+    key = run.requested.event.callkey if run.prefix else ""
+    adoptions = [adoption for adoption in trajectory.adoptions if adoption.prefix == run.prefix]
+    bars: list[Bar] = []
+    start, works = begun, taken
+    for adoption in adoptions:
+        at = trajectory.offset(adoption.recorded)
+        before = [recorded for recorded in written if recorded.seq < adoption.recorded.seq]
+        last = max([trajectory.offset(recorded) for recorded in before if trajectory.offset(recorded) <= at] or [works])
+        worker = worker_of(before[-1].event) if before else ""
+        last = min(max(last, works), at)
+        bars += [
+            Bar(key=key, name=worker, start=start, works=works, end=last, state="ran", worker=worker, row=0),
+            Bar(key=key, name="nobody", start=last, works=last, end=at, state="lost", worker="", row=0),
+        ]
+        start = works = at
+    worker = adoptions[-1].worker if adoptions else (worker_of(written[-1].event) if written else "")
+    failed = run.replied is not None and not run.replied.event.type.endswith(("completed", "replied"))
+    state: State = "open" if run.replied is None else "failed" if failed else "ran"
+    bars.append(Bar(key=key, name=worker, start=start, works=works, end=over, state=state, worker=worker, row=0))
+    return Lane(kind="agents", name=run.agent, rows=1, bars=bars)
+
+
+def _taken(trajectory: Trajectory, run: AgentRun, begun: float, written: list[float]) -> float:
+    """When a worker took the execution: as it said at the end, else when it first wrote something."""
+    outcome = trajectory.ending(run.replied)
+    if outcome is not None and outcome.stats is not None:
+        return min(begun + outcome.stats.timings.queue_s, max(begun, min(written)))
+    return max(begun, min(written))
+
+
+def _lane_of(call: Call) -> tuple[str, str]:
+    if call.kind == "resources":
+        return {"verify": "verifier", "session": "session"}.get(call.what, "tools"), call.instance
+    return call.kind, call.instance
+
+
+def _place(kind: str) -> int:
+    order = ("agents", "models", "tools", "session", "verifier", "timers")
+    return order.index(kind) if kind in order else len(order)
+
+
+def _bar(trajectory: Trajectory, call: Call, total: float) -> Bar:
+    start = trajectory.offset(call.requested)
+    if call.replied is None:
+        return Bar(key=call.key, name=call.what, start=start, works=total, end=total, state="open", worker="", row=0)
+    end = max(start, trajectory.offset(call.replied))
+    return Bar(
+        key=call.key,
+        name=call.what,
+        start=start,
+        works=end if call.kind == "timers" else max(start, end - call.replied.event.elapsed),
+        end=end,
+        state="failed" if call.failed else "answered",
+        worker=call.worker,
+        row=0,
+    )
+
+
+def _stacked(kind: str, name: str, bars: list[Bar]) -> Lane:
+    """Puts bars that overlap onto different rows."""
+    free: list[float] = []
+    placed = []
+    for bar in sorted(bars, key=lambda each: (each.start, each.end)):
+        row = next((row for row, until in enumerate(free) if until <= bar.start), len(free))
+        if row == len(free):
+            free.append(0.0)
+        free[row] = bar.end
+        placed.append(msgspec.structs.replace(bar, row=row))
+    return Lane(kind=kind, name=name, rows=len(free), bars=placed)
+
+
+def _marks(trajectory: Trajectory, facts: Facts, lanes: list[Lane], total: float) -> list[Mark]:
+    agents = [run.prefix for run in trajectory.executions()]
+    marks = [
+        Mark(
+            at=trajectory.offset(adoption.recorded),
+            what="adopted",
+            lane=agents.index(adoption.prefix) if adoption.prefix in agents else None,
+            text=f"adopted by {adoption.worker}, epoch {adoption.epoch}",
+        )
+        for adoption in trajectory.adoptions
+    ]
+    marks += [
+        Mark(
+            at=trajectory.offset(other),
+            what="letter" if other.subject.split(".")[2:3] == ["dead"] else "event",
+            lane=None,
+            text=f"{other.event.type} by {other.event.source}",
+        )
+        for other in trajectory.others
+    ]
+    for recorded, data in facts.events:
+        at = trajectory.offset(recorded)
+        if recorded.event.type == "deployment.worker" and 0 < at < total:
+            worker = _WORKER.decode(data)
+            lane = next((place for place, lane in enumerate(lanes) if lane.name == worker.instance), None)
+            marks.append(Mark(at=at, what="worker", lane=lane, text=f"{worker.worker} started"))
+    return sorted(marks, key=lambda mark: mark.at)

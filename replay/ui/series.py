@@ -1,0 +1,188 @@
+"""The charts of a run: what was going on over its time, in so many bins.
+
+Pure. All of it comes from the rollouts' entries, so a run that ended last week has the same charts as a live one.
+Times are seconds since the run's first request. Called by the server, for one run at a time.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from replay.ui.entries import Entry
+
+BINS: Final = 72
+_LEAST_S: Final = 0.05
+_STEPS: Final = 20
+
+Numbers: TypeAlias = npt.NDArray[np.float64]
+
+
+class Histogram(msgspec.Struct, frozen=True, kw_only=True):
+    """How often what was seen."""
+
+    edges: list[float]
+    """One more than there are counts."""
+    counts: list[int]
+
+
+class Charts(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in numbers. A list over time has one element a bin, None where there is nothing to tell."""
+
+    version: int
+    total: int
+    outcomes: dict[str, int]
+    errors: dict[str, int]
+    agents: dict[str, int]
+    environments: dict[str, int]
+    mean_reward: float | None
+    tokens_in: int
+    tokens_out: int
+    adopted: int
+    """Rollouts that another worker carried on."""
+    started: datetime | None
+    span_s: float
+    """From the first request to the last thing that is known."""
+    duration_s: tuple[float, float, float] | None
+    """The median, the 90th and the 99th percentile of the rollouts that ended."""
+    times: list[float]
+    """Where each bin ends."""
+    ended_per_s: list[float]
+    failed_per_s: list[float]
+    reward: list[float | None]
+    """The mean of those that ended in the bin; `low` and `high` hold the middle eight of ten."""
+    low: list[float | None]
+    high: list[float | None]
+    in_flight: list[int]
+    """At the end of the bin."""
+    waiting: list[int]
+    """Of those, the ones that no agent's worker had taken; of rollouts that have ended since."""
+    staleness: list[float | None]
+    """How far, on average, the oldest tokens of what ended in the bin were behind the newest version known by then."""
+    stalest: list[int | None]
+    versions: list[int | None]
+    """The newest version known at the end of the bin."""
+    rewards: Histogram | None
+    durations: Histogram | None
+
+
+def charts(rows: Sequence[Entry], version: int, now: datetime | None = None) -> Charts:
+    """The charts; `now` is given while the run is live, else they end with its last end."""
+    first = min((row.started for row in rows), default=None)
+    begun = np.array([(row.started - first).total_seconds() if first else 0.0 for row in rows])
+    took = np.array([np.nan if row.duration_s is None else row.duration_s for row in rows])
+    ends = begun + took
+    over = ~np.isnan(ends)
+    known = np.array([np.nan if row.reward is None else row.reward for row in rows])
+    span = max(_LEAST_S, *(ends[over].tolist() or [0.0]), *begun.tolist()[-1:])
+    if now is not None and first is not None:
+        span = max(span, (now - first).total_seconds())
+    edges = np.linspace(0.0, span, BINS + 1)
+    low, mean, high = _bands(ends, known, edges)
+    lag, stalest, newest = _staleness(rows, begun, ends, edges)
+    queued = np.array([np.nan if row.queue_s is None else row.queue_s for row in rows])
+    width = span / BINS
+    failed = over & np.isnan(known)
+    return Charts(
+        version=version,
+        total=len(rows),
+        outcomes=dict(Counter(row.outcome for row in rows)),
+        errors=dict(Counter(row.error for row in rows if row.error)),
+        agents=dict(Counter(row.agent for row in rows)),
+        environments=dict(Counter(row.environment for row in rows if row.environment)),
+        mean_reward=float(np.nanmean(known)) if not np.isnan(known).all() else None,
+        tokens_in=sum(row.input_tokens or 0 for row in rows),
+        tokens_out=sum(row.output_tokens or 0 for row in rows),
+        adopted=sum(row.adoptions > 0 for row in rows),
+        started=first,
+        span_s=float(span),
+        duration_s=_percentiles(took[over]),
+        times=edges[1:].tolist(),
+        ended_per_s=(np.histogram(ends[over], edges)[0] / width).tolist(),
+        failed_per_s=(np.histogram(ends[failed], edges)[0] / width).tolist(),
+        reward=mean,
+        low=low,
+        high=high,
+        in_flight=(_until(begun, edges) - _until(ends[over], edges)).tolist(),
+        waiting=(_until(begun[~np.isnan(queued)], edges) - _until((begun + queued)[~np.isnan(queued)], edges)).tolist(),
+        staleness=lag,
+        stalest=stalest,
+        versions=newest,
+        rewards=_histogram(known[~np.isnan(known)]),
+        durations=_histogram(took[over]),
+    )
+
+
+def _until(times: Numbers, edges: Numbers) -> npt.NDArray[np.int64]:
+    """How many of the times are up to the end of each bin."""
+    return np.searchsorted(np.sort(times), edges[1:], side="right")
+
+
+def _bins(times: Numbers, edges: Numbers) -> npt.NDArray[np.int64]:
+    return np.clip(np.searchsorted(edges, times, side="left") - 1, 0, BINS - 1)
+
+
+def _bands(
+    ends: Numbers, values: Numbers, edges: Numbers
+) -> tuple[list[float | None], list[float | None], list[float | None]]:
+    """The 10th percentile, the mean and the 90th percentile of what ended in each bin."""
+    there = ~np.isnan(values) & ~np.isnan(ends)
+    places, found = _bins(ends[there], edges), values[there]
+    order = np.argsort(places, kind="stable")
+    parts = np.split(found[order], np.searchsorted(places[order], np.arange(1, BINS)))
+    low: list[float | None] = []
+    mean: list[float | None] = []
+    high: list[float | None] = []
+    for part in parts:
+        if not len(part):
+            for band in (low, mean, high):
+                band.append(None)
+            continue
+        tenth, ninetieth = np.percentile(part, (10, 90)).tolist()
+        low.append(tenth)
+        mean.append(float(part.mean()))
+        high.append(ninetieth)
+    return low, mean, high
+
+
+def _staleness(
+    rows: Sequence[Entry], begun: Numbers, ends: Numbers, edges: Numbers
+) -> tuple[list[float | None], list[int | None], list[int | None]]:
+    """Per bin: the mean and the greatest lag of what ended in it, and the newest version."""
+    heard = [(begun[place], row.asked_version) for place, row in enumerate(rows) if row.asked_version is not None]
+    heard += [(ends[place], row.newest_version) for place, row in enumerate(rows) if row.newest_version is not None]
+    if not heard:
+        nothing: list[None] = [None] * BINS
+        return list(nothing), list(nothing), list(nothing)
+    heard.sort(key=lambda pair: pair[0])
+    times = np.array([time for time, _ in heard])
+    newest = np.maximum.accumulate(np.array([version for _, version in heard]))
+    at = np.searchsorted(times, edges[1:], side="right") - 1
+    lags: list[list[int]] = [[] for _ in range(BINS)]
+    for place, row in enumerate(rows):
+        if row.oldest_version is not None:
+            known = int(newest[np.searchsorted(times, ends[place], side="right") - 1])
+            lags[int(_bins(ends[place : place + 1], edges)[0])].append(known - row.oldest_version)
+    return (
+        [sum(found) / len(found) if found else None for found in lags],
+        [max(found, default=None) for found in lags],
+        [None if place < 0 else int(newest[place]) for place in at],
+    )
+
+
+def _percentiles(values: Numbers) -> tuple[float, float, float] | None:
+    if not len(values):
+        return None
+    half, nine, most = np.percentile(values, (50, 90, 99)).tolist()
+    return half, nine, most
+
+
+def _histogram(values: Numbers) -> Histogram | None:
+    if not len(values):
+        return None
+    counts, edges = np.histogram(values, _STEPS)
+    return Histogram(edges=edges.tolist(), counts=counts.tolist())
