@@ -72,7 +72,9 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     source: str
     subject: str
+    id: str
     cause: str
+    """ID of the event that caused it."""
     bytes: int
     worked: float
     captured: bool
@@ -155,6 +157,7 @@ def _line(trajectory: Trajectory, recorded: Recorded) -> EventLine:
         key=event.callkey,
         source=event.source,
         subject=recorded.subject,
+        id=event.id,
         cause=event.causationid,
         bytes=len(recorded.raw) + len(trajectory.blobs.get(event.dataref, b"")),
         worked=event.elapsed,

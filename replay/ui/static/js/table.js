@@ -1,0 +1,178 @@
+// The table of rollouts: rows that the server filters and sorts, fetched as they come into sight.
+
+import { api } from "./api.js";
+import { h, put } from "./dom.js";
+import { number, reward, seconds, short, time } from "./words.js";
+import { virtualList } from "./virtual.js";
+
+const HEIGHT = 32;
+const PAGE = 100;
+const KEPT = 24;
+
+// `wide` columns are left out where there is little room; `if` says whether a column has anything to show.
+const COLUMNS = [
+  { id: "task", sort: "task", name: "task", width: "96px", cell: (row) => h("span", { class: "mono" },
+    String(row.task_index), h("span", { class: "faint" }, ` · ${row.rollout_index}`), row.attempt ? h("span", { class: "warn" }, ` a${row.attempt}`) : null) },
+  { id: "text", sort: "text", name: "what the user says", width: "minmax(140px, 1fr)", cell: (row) => h("span", { class: "clip" }, row.task) },
+  { id: "agent", sort: "agent", name: "agent", width: "minmax(80px, 150px)", wide: true, cell: (row) => h("span", { class: "clip soft" }, row.agent),
+    if: (charts) => Object.keys(charts?.agents ?? {}).length > 1 },
+  { id: "reward", sort: "reward", name: "reward", width: "128px", right: true, cell: outcome },
+  { id: "turns", sort: "turns", name: "turns", width: "58px", right: true, cell: (row) => number(row.turns) },
+  { id: "tools", sort: "tools", name: "tools", width: "58px", right: true, wide: true, cell: (row) => number(row.tool_calls) },
+  { id: "tokens", sort: "out", name: "tokens", width: "112px", right: true, wide: true, cell: (row) => row.output_tokens === null ? ""
+    : [h("span", { class: "faint" }, `${short(row.input_tokens)} + `), short(row.output_tokens)] },
+  { id: "version", sort: "version", name: "policy", width: "70px", right: true, wide: true, cell: (row) => row.oldest_version === null ? ""
+    : row.oldest_version === row.newest_version ? String(row.oldest_version) : `${row.oldest_version}–${row.newest_version}`,
+    if: (charts) => charts?.versions?.some((each) => each !== null) },
+  { id: "queued", sort: "queued", name: "queued", width: "78px", right: true, wide: true, cell: (row) => h("span", { class: "soft" }, seconds(row.queue_s)) },
+  { id: "duration", sort: "duration", name: "time", width: "84px", right: true, cell: (row) => seconds(row.duration_s) },
+  { id: "started", sort: "started", name: "started", width: "112px", right: true, wide: true, cell: (row) => h("span", { class: "soft" }, time(row.started)) },
+];
+
+function outcome(row) {
+  const adopted = row.adoptions ? h("span", { class: "tag warn", title: "another worker carried it on" }, "↻") : null;
+  if (row.reward !== null) return [adopted, h("span", { class: "strong" }, reward(row.reward))];
+  if (row.outcome === "in flight") return [adopted, h("span", { class: "faint" }, "in flight")];
+  return [adopted, h("span", { class: row.outcome === "failed" ? "bad" : "warn" }, row.error || row.outcome)];
+}
+
+/** `open(rollout)` is called for the one that is chosen, `order(sort)` when a column is clicked. */
+export function rolloutTable({ run, open, order, told }) {
+  const pages = new Map();
+  let asked = { filter: "", sort: "" };
+  let columns = COLUMNS;
+  let charts = null;
+  let [total, matched, version, at, wanted] = [0, 0, -1, -1, null];
+  let loading = new Map();
+  const head = h("div", { class: "row head" });
+  const list = virtualList({ height: HEIGHT, row, seen: fetchSeen, label: "Rollouts" });
+  const element = h("div", { class: "table" }, head, list.element);
+
+  function rowAt(place) {
+    return pages.get(Math.floor(place / PAGE))?.rows[place % PAGE];
+  }
+
+  function row(place) {
+    const found = rowAt(place);
+    const attributes = { class: `row${place === at ? " at" : ""}`, role: "option", "aria-selected": String(place === at) };
+    if (!found) return h("div", { ...attributes, class: "row waiting" });
+    return h("div", { ...attributes, title: found.rollout_id, "data-rollout": found.rollout_id, onclick: () => { at = place; open(found.rollout_id); } },
+      h("i", { class: `dot ${found.outcome.replace(" ", "-")}` }),
+      columns.map((column) => h("span", { class: `cell ${column.right ? "right num" : ""} ${column.wide ? "wide" : ""}` }, column.cell(found))));
+  }
+
+  function drawHead() {
+    columns = COLUMNS.filter((column) => !column.if || column.if(charts));
+    const layout = (narrow) => ["16px", ...columns.filter((column) => !(narrow && column.wide)).map((column) => column.width)].join(" ");
+    element.style.setProperty("--columns", layout(false));
+    element.style.setProperty("--columns-narrow", layout(true));
+    put(head, h("span"), columns.map((column) => {
+      const down = asked.sort === `-${column.sort}`;
+      const up = asked.sort === column.sort;
+      return h("button", { class: `cell plain ${column.right ? "right" : ""} ${column.wide ? "wide" : ""} ${up || down ? "on" : ""}`,
+        "aria-sort": up ? "ascending" : down ? "descending" : "none", tabindex: "-1",
+        onclick: () => order(down ? column.sort : up ? "" : `-${column.sort}`) },
+      column.name, up ? " ↑" : down ? " ↓" : "");
+    }));
+  }
+
+  async function fetchPage(number) {
+    if (loading.has(number)) return;
+    const stop = new AbortController();
+    loading.set(number, stop);
+    const mine = loading;
+    try {
+      const found = await api.rollouts(run, { ...asked, offset: number * PAGE, limit: PAGE }, stop.signal);
+      if (mine !== loading) return;
+      pages.delete(number);
+      pages.set(number, found);
+      while (pages.size > KEPT) pages.delete(pages.keys().next().value);
+      version = Math.max(version, found.version);
+      if (found.matched !== matched || found.total !== total) {
+        [matched, total] = [found.matched, found.total];
+        list.resize(matched);
+      }
+      told({ total, matched, error: "" });
+      if (wanted !== null) await seek(wanted);
+      list.redraw();
+    } catch (error) {
+      if (error.name === "AbortError" || mine !== loading) return;
+      told({ total, matched: 0, error: error.message });
+      pages.clear();
+      matched = 0;
+      list.resize(0);
+    } finally {
+      if (mine === loading) loading.delete(number);
+    }
+  }
+
+  function fetchSeen(first, last) {
+    for (let number = Math.floor(first / PAGE); number <= Math.floor(Math.max(first, last - 1) / PAGE); number += 1) {
+      const known = pages.get(number);
+      if (!known || known.version < version) fetchPage(number);
+    }
+  }
+
+  function forget() {
+    loading.forEach((stop) => stop.abort());
+    loading = new Map();
+    pages.clear();
+  }
+
+  async function seek(rollout) {
+    wanted = null;
+    const { position } = await api.around(run, rollout, asked);
+    if (position === null) return;
+    at = position;
+    list.reveal(at, { middle: true });
+  }
+
+  return {
+    element,
+    /** What to show; `rollout` is the one to stand at. */
+    ask(next, rollout) {
+      if (next.filter !== asked.filter || next.sort !== asked.sort || version < 0) {
+        asked = next;
+        forget();
+        at = -1;
+        version = 0;
+        list.element.scrollTop = 0;
+        fetchPage(0);
+      }
+      wanted = rollout ?? null;
+      drawHead();
+    },
+    /** Something is new on the server. */
+    news(latest) {
+      if (latest <= version) return;
+      version = latest;
+      list.redraw();
+    },
+    know(found) {
+      const before = columns.length;
+      charts = found;
+      drawHead();
+      if (columns.length !== before) list.redraw();
+    },
+    move(by) {
+      if (!matched) return;
+      at = Math.max(0, Math.min(matched - 1, at < 0 ? 0 : at + by));
+      list.reveal(at);
+      list.redraw();
+    },
+    to(place) {
+      at = place < 0 ? matched - 1 : place;
+      list.reveal(at);
+      list.redraw();
+    },
+    openThis() {
+      const found = rowAt(at);
+      if (found) open(found.rollout_id);
+    },
+    get chosen() { return rowAt(at)?.rollout_id ?? null; },
+    leave() {
+      forget();
+      list.leave();
+    },
+  };
+}
