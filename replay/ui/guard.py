@@ -34,7 +34,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Guard:
-    """The middleware of one start of the app."""
+    """The middleware of one start of the app, `check`, and the headers of its answers, `say`."""
 
     def __init__(self) -> None:
         self.token = secrets.token_urlsafe(24)
@@ -44,12 +44,13 @@ class Guard:
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuses with 403 what it should not answer."""
         if (refused := self._refused(request)) is not None:
-            response: web.StreamResponse = web.json_response({"error": refused}, status=403)
-        else:
-            response = await handler(request)
-        if not response.prepared:
-            response.headers.update(_HEADERS)
-        return response
+            return web.json_response({"error": refused}, status=403)
+        return await handler(request)
+
+    @staticmethod
+    async def say(_: web.Request, response: web.StreamResponse) -> None:
+        """Puts onto every answer what its pages may do."""
+        response.headers.update(_HEADERS)
 
     def _refused(self, request: web.Request) -> str | None:
         """Why a request is refused; None where it is not."""

@@ -1,10 +1,10 @@
 """The timeline of a rollout as lanes: who waited and who worked when, and where nothing happened.
 
-Pure. A lane is an agent's execution, or one instance that was called. Stretches in which nothing begins or ends are
-made short; `scale` says which. Called by the server; the page draws what is here.
+Pure. A lane is an agent's execution, or one instance that was called. Long stretches in which
+nothing happens are made short; `scale` says which. Called by the server; the page draws what is here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Final, Literal
 
@@ -15,9 +15,11 @@ from replay.facts import Facts
 from replay.trajectory import AgentRun, Call, Trajectory, worker_of
 
 _GAP: Final = 0.08
-"""A stretch without a beginning or an end is compressed if it is longer than this share of the whole."""
-_SHOWN: Final = 0.03
-"""So much of the whole it is shown as."""
+"""From this share of the whole on, a stretch is made short in which nothing begins or ends and no call is worked on."""
+_LONG: Final = 0.6
+"""And one in which a call is worked on from this share on."""
+_SHOWN: Final = 0.4
+"""What is made short is shown as this share of what it would have to be longer than."""
 _WORKER: Final = msgspec.json.Decoder(WorkerStarted)
 
 State = Literal["answered", "failed", "open", "queued", "ran", "lost"]
@@ -91,24 +93,33 @@ def lanes_of(trajectory: Trajectory, facts: Facts) -> Timeline:
         lanes.append(_stacked(kind, name, called[kind, name]))
     lanes.sort(key=lambda lane: _place(lane.kind))
     marks = _marks(trajectory, facts, lanes, total)
-    moments = [moment for lane in lanes for bar in lane.bars for moment in (bar.start, bar.works, bar.end)]
-    return Timeline(total=total, lanes=lanes, marks=marks, scale=scale([*moments, *(mark.at for mark in marks)], total))
+    bars = [bar for lane in lanes for bar in lane.bars]
+    moments = {moment for bar in bars for moment in (bar.start, bar.works, bar.end)} | {mark.at for mark in marks}
+    busy = [(bar.works, bar.end) for lane in lanes if lane.kind not in ("agents", "timers") for bar in lane.bars]
+    return Timeline(total=total, lanes=lanes, marks=marks, scale=scale(moments, busy, total))
 
 
-def scale(moments: Iterable[float], total: float) -> list[Stretch]:
-    """Which part of the width each part of the time gets, so that long stretches without any moment are short."""
+def scale(moments: Collection[float], busy: Sequence[tuple[float, float]], total: float) -> list[Stretch]:
+    """Which part of the width each part of the time gets.
+
+    `moments` are those at which something begins or ends; `busy` are the spans in which a call is worked on.
+    """
     edges = sorted({0.0, total, *(moment for moment in moments if 0 <= moment <= total)})
-    stretches = [(start, end, end - start > _GAP * total) for start, end in pairwise(edges)]
-    merged: list[tuple[float, float, bool]] = []
-    for start, end, long in stretches:
-        if merged and not long and not merged[-1][2]:
-            merged[-1] = merged[-1][0], end, False
+    merged: list[tuple[float, float, float]] = []
+    for start, end in pairwise(edges):
+        works = any(begin <= start and end <= over for begin, over in busy)
+        most = (_LONG if works else _GAP) * total
+        width = most * _SHOWN if end - start > most else end - start
+        whole = width == end - start
+        if merged and whole and merged[-1][2] == merged[-1][1] - merged[-1][0]:
+            merged[-1] = merged[-1][0], end, end - merged[-1][0]
         else:
-            merged.append((start, end, long))
-    shown = [_SHOWN * total if long else end - start for start, end, long in merged]
-    whole, at, found = sum(shown) or 1.0, 0.0, []
-    for (start, end, long), width in zip(merged, shown, strict=True):
-        found.append(Stretch(start=start, end=end, left=at / whole, right=(at + width) / whole, compressed=long))
+            merged.append((start, end, width))
+    whole_width = sum(width for _, _, width in merged) or 1.0
+    at, found = 0.0, []
+    for start, end, width in merged:
+        left, right = at / whole_width, (at + width) / whole_width
+        found.append(Stretch(start=start, end=end, left=left, right=right, compressed=width != end - start))
         at += width
     return found
 
@@ -132,7 +143,7 @@ def _execution(trajectory: Trajectory, run: AgentRun, total: float) -> Lane:
         last = min(max(last, works), at)
         bars += [
             Bar(key=key, name=worker, start=start, works=works, end=last, state="ran", worker=worker, row=0),
-            Bar(key=key, name="nobody", start=last, works=last, end=at, state="lost", worker="", row=0),
+            Bar(key=key, name="", start=last, works=last, end=at, state="lost", worker="", row=0),
         ]
         start = works = at
     worker = adoptions[-1].worker if adoptions else (worker_of(written[-1].event) if written else "")

@@ -15,7 +15,10 @@ import numpy.typing as npt
 
 from replay.ui.entries import Entry
 
-BINS: Final = 72
+_BINS: Final = (16, 72)
+"""At least and at most."""
+_A_BIN: Final = 8
+"""Rollouts that a bin should hold."""
 _LEAST_S: Final = 0.05
 _STEPS: Final = 20
 
@@ -35,6 +38,8 @@ class Charts(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int
     total: int
+    asked: int
+    """Rollouts that the run asks for; as many as there are, where that is not known."""
     outcomes: dict[str, int]
     errors: dict[str, int]
     agents: dict[str, int]
@@ -70,7 +75,7 @@ class Charts(msgspec.Struct, frozen=True, kw_only=True):
     durations: Histogram | None
 
 
-def charts(rows: Sequence[Entry], version: int, now: datetime | None = None) -> Charts:
+def charts(rows: Sequence[Entry], version: int, asked: int = 0, now: datetime | None = None) -> Charts:
     """The charts; `now` is given while the run is live, else they end with its last end."""
     first = min((row.started for row in rows), default=None)
     begun = np.array([(row.started - first).total_seconds() if first else 0.0 for row in rows])
@@ -81,15 +86,17 @@ def charts(rows: Sequence[Entry], version: int, now: datetime | None = None) -> 
     span = max(_LEAST_S, *(ends[over].tolist() or [0.0]), *begun.tolist()[-1:])
     if now is not None and first is not None:
         span = max(span, (now - first).total_seconds())
-    edges = np.linspace(0.0, span, BINS + 1)
+    bins = min(max(len(rows) // _A_BIN, _BINS[0]), _BINS[1])
+    edges = np.linspace(0.0, span, bins + 1)
     low, mean, high = _bands(ends, known, edges)
     lag, stalest, newest = _staleness(rows, begun, ends, edges)
     queued = np.array([np.nan if row.queue_s is None else row.queue_s for row in rows])
-    width = span / BINS
+    width = span / bins
     failed = over & np.isnan(known)
     return Charts(
         version=version,
         total=len(rows),
+        asked=max(asked, len(rows)),
         outcomes=dict(Counter(row.outcome for row in rows)),
         errors=dict(Counter(row.error for row in rows if row.error)),
         agents=dict(Counter(row.agent for row in rows)),
@@ -123,7 +130,7 @@ def _until(times: Numbers, edges: Numbers) -> npt.NDArray[np.int64]:
 
 
 def _bins(times: Numbers, edges: Numbers) -> npt.NDArray[np.int64]:
-    return np.clip(np.searchsorted(edges, times, side="left") - 1, 0, BINS - 1)
+    return np.clip(np.searchsorted(edges, times, side="left") - 1, 0, len(edges) - 2)
 
 
 def _bands(
@@ -133,7 +140,7 @@ def _bands(
     there = ~np.isnan(values) & ~np.isnan(ends)
     places, found = _bins(ends[there], edges), values[there]
     order = np.argsort(places, kind="stable")
-    parts = np.split(found[order], np.searchsorted(places[order], np.arange(1, BINS)))
+    parts = np.split(found[order], np.searchsorted(places[order], np.arange(1, len(edges) - 1)))
     low: list[float | None] = []
     mean: list[float | None] = []
     high: list[float | None] = []
@@ -156,13 +163,13 @@ def _staleness(
     heard = [(begun[place], row.asked_version) for place, row in enumerate(rows) if row.asked_version is not None]
     heard += [(ends[place], row.newest_version) for place, row in enumerate(rows) if row.newest_version is not None]
     if not heard:
-        nothing: list[None] = [None] * BINS
+        nothing: list[None] = [None] * (len(edges) - 1)
         return list(nothing), list(nothing), list(nothing)
     heard.sort(key=lambda pair: pair[0])
     times = np.array([time for time, _ in heard])
     newest = np.maximum.accumulate(np.array([version for _, version in heard]))
     at = np.searchsorted(times, edges[1:], side="right") - 1
-    lags: list[list[int]] = [[] for _ in range(BINS)]
+    lags: list[list[int]] = [[] for _ in edges[1:]]
     for place, row in enumerate(rows):
         if row.oldest_version is not None:
             known = int(newest[np.searchsorted(times, ends[place], side="right") - 1])

@@ -19,6 +19,7 @@ Answers are JSON; an error is `{"error": why}` with status 400, 404 or 503. Call
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -38,6 +39,7 @@ from replay.ui.guard import Guard
 from replay.ui.library import Library, Opened
 from replay.ui.rollout import event_data, event_lines, rollout_view
 from replay.ui.series import Charts, charts
+from replay.ui.shelf import Shelf
 from replay.ui.table import Tables, rows_of
 from replay.ui.telling import whole
 from replay.ui.tokens import tokens_of
@@ -78,6 +80,7 @@ def build(library: Library, guard: Guard) -> web.Application:
     async def close(_: web.Application) -> None:
         await library.close()
 
+    app.on_response_prepare.append(guard.say)
     app.on_cleanup.append(close)
     return app
 
@@ -131,7 +134,8 @@ class _Pages:
         known = self._charts.get(run.run_id)
         if known is None or known.version != run.shelf.version:
             now = datetime.now(UTC) if run.shelf.state == "live" and _unfinished(run) else None
-            known = charts(rows_of(run), run.shelf.version, now)
+            asked = run.shelf.facts.asked.get(run.run_id, 0)
+            known = charts(rows_of(run), run.shelf.version, asked, now)
             self._charts = {run.run_id: known}
         return _json({"state": run.shelf.state, "error": run.shelf.error, "charts": known})
 
@@ -144,20 +148,11 @@ class _Pages:
 
     async def changes(self, request: web.Request) -> web.StreamResponse:
         run = await self._run(request)
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        seen = -1
-        while True:
-            shelf = run.shelf
-            try:
-                async with asyncio.timeout(_BEAT_S):
-                    seen = await shelf.changed(seen)
-            except TimeoutError:
-                await response.write(b": still here\n\n")
-                continue
-            news = {"version": seen, "state": shelf.state, "error": shelf.error, "total": len(shelf.entries)}
-            await response.write(b"data: " + msgspec.json.encode(news) + b"\n\n")
-            await asyncio.sleep(_PAUSE_S)
+        with suppress(ConnectionResetError):  # the page was closed
+            await _tell_news(run.shelf, response)
+        return response
 
     async def window(self, request: web.Request) -> web.StreamResponse:
         run = await self._run(request)
@@ -215,6 +210,20 @@ class _Pages:
     async def _trajectory(self, request: web.Request) -> tuple[Opened, Trajectory]:
         run = await self._run(request)
         return run, await run.shelf.trajectory(_rollout(request))
+
+
+async def _tell_news(shelf: Shelf, response: web.StreamResponse) -> None:
+    seen = -1
+    while True:
+        try:
+            async with asyncio.timeout(_BEAT_S):
+                seen = await shelf.changed(seen)
+        except TimeoutError:
+            await response.write(b": still here\n\n")
+            continue
+        news = {"version": seen, "state": shelf.state, "error": shelf.error}
+        await response.write(b"data: " + msgspec.json.encode(news) + b"\n\n")
+        await asyncio.sleep(_PAUSE_S)
 
 
 def _rollout(request: web.Request) -> str:

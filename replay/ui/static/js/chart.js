@@ -81,7 +81,7 @@ export function chartGroup() {
         put(plot,
           marks.map((mark) => [s("line", { class: "grid", x1: LEFT, x2: plot.clientWidth - RIGHT, y1: y(mark), y2: y(mark) }),
             s("text", { class: "tick end", x: LEFT - 6, y: y(mark) + 3.5 }, number(mark))]),
-          ticks(0, times.at(-1), Math.max(2, plot.clientWidth / 130)).map((mark) =>
+          ticks(0, times.at(-1), Math.max(2, plot.clientWidth / 62)).map((mark) =>
             s("text", { class: "tick mid", x: Math.min(x(mark), plot.clientWidth - 14), y: height - 4 }, mark === 0 ? "0" : seconds(mark).replace(/\.0+ /, " "))),
           lines.map(shape), cursor);
       }

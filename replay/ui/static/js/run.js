@@ -88,7 +88,7 @@ export function runPage(root, route, frame) {
     last = told;
     const ended = (told.outcomes.completed ?? 0) + (told.outcomes.failed ?? 0) + (told.outcomes.cancelled ?? 0);
     const tile = (name, value, kind) => h("div", { class: "tile" }, h("span", { class: `value num ${kind ?? ""}` }, value), h("span", { class: "faint" }, name));
-    put(tiles, tile("rollouts", ended < told.total ? `${count(ended)} / ${count(told.total)}` : count(told.total)),
+    put(tiles, tile("rollouts", ended < told.asked ? `${count(ended)} / ${count(told.asked)}` : count(told.asked)),
       tile("mean reward", told.mean_reward === null ? "–" : reward(told.mean_reward)),
       tile("failed", count(told.outcomes.failed), told.outcomes.failed ? "bad" : ""),
       tile("rollouts/s", number(Number((ended / told.span_s).toPrecision(3)))),

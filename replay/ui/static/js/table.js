@@ -16,7 +16,7 @@ const COLUMNS = [
   { id: "text", sort: "text", name: "what the user says", width: "minmax(140px, 1fr)", cell: (row) => h("span", { class: "clip" }, row.task) },
   { id: "agent", sort: "agent", name: "agent", width: "minmax(80px, 150px)", wide: true, cell: (row) => h("span", { class: "clip soft" }, row.agent),
     if: (charts) => Object.keys(charts?.agents ?? {}).length > 1 },
-  { id: "reward", sort: "reward", name: "reward", width: "128px", right: true, cell: outcome },
+  { id: "reward", sort: "reward", name: "reward", width: "132px", right: true, cell: outcome },
   { id: "turns", sort: "turns", name: "turns", width: "58px", right: true, cell: (row) => number(row.turns) },
   { id: "tools", sort: "tools", name: "tools", width: "58px", right: true, wide: true, cell: (row) => number(row.tool_calls) },
   { id: "tokens", sort: "out", name: "tokens", width: "112px", right: true, wide: true, cell: (row) => row.output_tokens === null ? ""
@@ -31,10 +31,13 @@ const COLUMNS = [
 
 function outcome(row) {
   const adopted = row.adoptions ? h("span", { class: "tag warn", title: "another worker carried it on" }, "↻") : null;
-  if (row.reward !== null) return [adopted, h("span", { class: "strong" }, reward(row.reward))];
+  if (row.reward !== null) return [adopted, meter(row.reward), h("span", { class: "strong" }, reward(row.reward))];
   if (row.outcome === "in flight") return [adopted, h("span", { class: "faint" }, "in flight")];
   return [adopted, h("span", { class: row.outcome === "failed" ? "bad" : "warn" }, row.error || row.outcome)];
 }
+
+/** A reward between -1 and 1 as a bar. */
+const meter = (value) => h("span", { class: "meter reward" }, h("i", { class: value < 0 ? "failed" : "", style: { width: `${Math.min(100, 100 * Math.abs(value))}%` } }));
 
 /** `open(rollout)` is called for the one that is chosen, `order(sort)` when a column is clicked. */
 export function rolloutTable({ run, open, order, told }) {

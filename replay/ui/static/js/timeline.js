@@ -7,13 +7,13 @@ import { offset } from "./words.js";
 
 export function timelineTab(view, { run, step, chosen }) {
   const steps = [...walk(view.steps)].filter((each) => each.key);
-  const names = new Map(steps.map((each) => [each.key, each.target || each.what]));
+  const names = new Map(steps.map((each) => [each.key, each.what === "model" ? each.key : each.target || each.what]));
   const chart = lanes({ names, pick: (key) => stand(key) });
   const detail = h("div", { class: "story detail" });
   const element = h("div", { class: "tab scroll" }, h("div", { class: "wide-inner" },
     h("div", { class: "card lane-card" }, chart.element), h("div", { class: "legend faint" },
       swatch("queued", "queued and on the way"), swatch("busy", "worked on"), swatch("failed", "failed"), swatch("open", "not answered"),
-      swatch("lost", "nobody: the worker was lost"), h("span", {}, h("i", { class: "swatch-dot adopted" }), "adopted"),
+      swatch("lost", "no sign of the worker"), h("span", {}, h("i", { class: "swatch-dot adopted" }), "adopted"),
       h("span", {}, h("i", { class: "swatch-dot worker" }), "a worker started"), swatch("gap", "a stretch without an event, made short")),
     marks(view), detail));
   chart.draw(view.timeline);
