@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from aiohttp import web
 
-from replay.commands.common import Namespace, console, run_async, where
+from replay.commands.common import Json, Namespace, console, run_async, where, write_json
 from replay.errors import Misused
 from replay.opening import Where
 from replay.places import find_place
@@ -47,6 +47,7 @@ def ui(
     ] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
     namespace: Namespace = "jetgym",
+    json: Json = False,
 ) -> None:
     """Shows runs and rollouts in a browser: charts, table, conversation, timeline, tokens, events.
 
@@ -60,7 +61,7 @@ def ui(
     replay ui nats://127.0.0.1:4222
     replay ui rollouts.jsonl
     """  # noqa: D301 - the help keeps these lines as they are
-    run_async(_serve(_where(source, namespace), port, open_browser=open_browser))
+    run_async(_serve(_where(source, namespace), port, open_browser=open_browser, json=json))
 
 
 def _where(source: str | None, namespace: str) -> Where:
@@ -74,12 +75,15 @@ def _where(source: str | None, namespace: str) -> Where:
     return found
 
 
-async def _serve(place: Where, port: int | None, *, open_browser: bool) -> None:
+async def _serve(place: Where, port: int | None, *, open_browser: bool, json: bool) -> None:
     runner = web.AppRunner(build(Library(place), Guard()), access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
         url = await _listen(runner, port)
-        console.print(f"{url}  (Ctrl-C ends it)")
+        if json:
+            write_json({"url": url})
+        else:
+            console.print(f"{url}  (Ctrl-C ends it)")
         if open_browser:
             with suppress(webbrowser.Error):
                 webbrowser.open(url)
