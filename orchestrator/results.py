@@ -11,10 +11,12 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 import msgspec
+import structlog
 
 from bus import Bus
 from bus.run_folder import FAILURES, ROLLOUTS
 from components.workers.contexts import response_of
+from contracts.errors import TwoPayloads
 from contracts.events import Event
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, RolloutStats
 from orchestrator.histories import ended_history, fetch_spoken
@@ -23,6 +25,7 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RESULT = msgspec.json.Decoder(RolloutResult)
 _FAILURE = msgspec.json.Decoder(RolloutFailure)
 _ENCODER = msgspec.json.Encoder()
+_log = structlog.get_logger("results")
 
 
 Ending = RolloutResult | RolloutFailure
@@ -71,7 +74,11 @@ async def read_ending(bus: Bus, event: Event) -> Ending:
         from orchestrator.token_fields import with_tokens  # noqa: PLC0415 - numpy is loaded where tokens are
 
         recorded = await ended_history(bus, event.rolloutid)
-        response = with_tokens(result, recorded, await fetch_spoken(bus, recorded))
+        try:
+            response = with_tokens(result, recorded, await fetch_spoken(bus, recorded))
+        except TwoPayloads as error:
+            _log.warning("no_tokens", rollout=event.rolloutid, error=str(error))
+            response = await response_of(bus, event.rolloutid, result)
     else:
         response = await response_of(bus, event.rolloutid, result)
     return msgspec.structs.replace(result, response=response, cited=None)

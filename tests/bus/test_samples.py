@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from bus import Bus
-from contracts.errors import OtherTokenizer
+from contracts.errors import OtherTokenizer, TwoPayloads
 from contracts.ids import ROOT_CALL
-from contracts.rollouts import RolloutRequest
+from contracts.rollouts import RolloutRequest, RolloutResult, RolloutStats, Timings, Usage
 from orchestrator.archive import archive, new_file
 from orchestrator.histories import Readable, ended_history
+from orchestrator.results import read_ending
 from orchestrator.samples import read_samples
 from replay.file_source import FileSource, export_lines
 from replay.log_source import LogSource
@@ -116,3 +117,21 @@ async def test_what_comes_after_a_rollouts_end_counts_for_nothing(bus: Bus) -> N
     assert [each.raw for each in await ended_history(bus, ROLLOUT)] == [each.raw for each in before]
     assert (await read_samples(bus, ROLLOUT, ended=True)).tokenless == ()
     assert [each.call for each in (await read_samples(bus, ROLLOUT)).tokenless] == ["m_9"]
+
+
+async def test_a_line_whose_events_contradict_each_other_has_no_tokens_and_is_written(bus: Bus) -> None:
+    """T11: that is an error of its samples, and no reason to end the run."""
+    await converse(bus)
+    data = msgspec.json.encode({"output": ["another"]})
+    reply = bus.subjects.reply("another", ROLLOUT, "m_1")
+    await bus.publish(bus.event("model.replied", reply, data, rolloutid=ROLLOUT, callkey="m_1"))
+    stats = RolloutStats(usage=Usage(), timings=Timings(queue_s=0, total_s=0), captured=2)
+    response = msgspec.Raw(msgspec.json.encode({"id": "r", "output": ["a"]}))
+    result = msgspec.json.encode(RolloutResult(response=response, reward=1.0, stats=stats))
+    ended = bus.event("rollout.completed", bus.subjects.ended("run", ROLLOUT), result, rolloutid=ROLLOUT)
+    await bus.publish(ended)
+    with pytest.raises(TwoPayloads, match="m_1"):
+        await read_samples(bus, ROLLOUT, ended=True)
+    found = await read_ending(bus, ended)
+    assert isinstance(found, RolloutResult)
+    assert found.response == response
