@@ -13,27 +13,28 @@ import time
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 import structlog
 
-from bus import Bus, Conflict, DeadLetter, PayloadTooLarge, Pool, Replies, Unreachable
+from bus import Bus, Pool, Replies, Unreachable
 from bus.deadletter import Reason
 from bus.errors import BlobLost, BusClosed
 from components.agents.base import Agent, AgentConfig
 from components.durable import Call, Execution, NondeterminismError, Reply, UnknownReply
 from components.workers import adoption
-from components.workers.answers import answer_to
 from components.workers.calls import Calls, Posted, Unsendable
 from components.workers.cancellations import Cancellations, cancel, cancelled
 from components.workers.ending import ending, failure
+from components.workers.ends import end_dead, write_end
 from components.workers.execution import execution_of
 from components.workers.rollout import NOT_BEGUN, Rollout, prefix_of, prefix_under
 from components.workers.spec import WorkerSpec
 from components.workers.stops import UNCOUNTED
 from contracts.errors import InvalidName
-from contracts.events import CallError, Event, Recorded
+from contracts.events import CallError, Recorded
 from contracts.ids import check_name
 from contracts.rollouts import RolloutRequest, RolloutResult
 
@@ -88,7 +89,7 @@ class AgentWorker:
             types=("rollout.requested", "agent.requested"),
             batch=min(BATCH, self._config.pool.concurrency),
             max_deliver=UNCOUNTED,
-            on_dead=self._on_dead,
+            on_dead=partial(end_dead, self._bus),
         )
 
     async def serve(self) -> None:
@@ -162,18 +163,11 @@ class AgentWorker:
 
     async def _bury(self, rollout: Rollout, reason: Reason, message: str) -> None:
         rollout.ended = True
-        delivery = rollout.delivery
-        letter = delivery.letter(reason, message)
+        letter = rollout.delivery.letter(reason, message)
         await self._bus.dead_letter(letter, self._spec.kind, self._spec.instance)
-        await self._on_dead(letter)
+        await end_dead(self._bus, letter)
         self._forget(rollout)
-        delivery.ack()
-
-    async def _on_dead(self, letter: DeadLetter) -> None:
-        """The rollout of a request that cannot be processed fails, so that nothing waits for it."""
-        if letter.event is not None and letter.reason != "subject_mismatch":
-            error = CallError(kind="poison", message=letter.message, details={"reason": letter.reason})
-            await self._end(letter.event, *failure(letter.event, error, None))
+        rollout.delivery.ack()
 
     def _execution_of(self, rollout: Rollout) -> Execution[RolloutResult]:
         return execution_of(self._agent, self._config, rollout.event, rollout.request, prefix=rollout.prefix)
@@ -335,19 +329,9 @@ class AgentWorker:
         await self._finish(rollout, *failure(rollout.event, cancelled(reason), rollout.stats))
 
     async def _finish(self, rollout: Rollout, what: str, data: bytes) -> None:
-        try:
-            await self._end(rollout.event, what, data)
-        except PayloadTooLarge as refused:
-            error = CallError(kind="poison", message=f"the result of the rollout: {refused}")
-            await self._end(rollout.event, *failure(rollout.event, error, rollout.stats))
+        await write_end(self._bus, rollout.event, what, data, rollout.stats)
         self._forget(rollout)
         rollout.delivery.ack()
-
-    async def _end(self, request: Event, what: str, data: bytes) -> None:
-        try:
-            await self._bus.publish(answer_to(self._bus, request, what, data))
-        except Conflict as conflict:
-            self._log.warning("rollout.ended_elsewhere", rollout=request.rolloutid, by=conflict.stored.event.source)
 
     def _lose(self, rollout: Rollout, reason: str, *, finished: bool) -> None:
         self._log.info("rollout.lost", rollout=rollout.id, reason=reason)
