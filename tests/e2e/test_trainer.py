@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ async def test_f2_a_trainer_that_is_killed_and_started_again_trains_on_everythin
     for killed_after in (2, 5):
         process = trainer(out, notes, url)
         until(lambda: len(steps(notes, "committed")) >= killed_after or process.poll() is not None)  # noqa: B023
+        assert process.poll() is None, process.communicate()
         below = descendants(process.pid)
         os.kill(process.pid, signal.SIGKILL)
         said, _ = process.communicate(timeout=DEADLINE_S)
@@ -89,8 +91,10 @@ async def test_a_trainer_goes_on_when_the_server_of_the_log_is_killed(tmp_path: 
     out, notes = tmp_path / "out", tmp_path / "notes"
     process = trainer(out, notes, None)
     killed = 0
+    until((out / "logs").exists)
     for committed in (0, 2, 4):
-        until(lambda: server(out) not in (0, killed) and len(steps(notes, "committed")) >= committed)  # noqa: B023
+        until(partial(is_further, process, out, notes, killed, committed))
+        assert process.poll() is None, process.communicate()
         killed = server(out)
         os.kill(killed, signal.SIGKILL)
     said, _ = process.communicate(timeout=DEADLINE_S)
@@ -99,6 +103,13 @@ async def test_a_trainer_goes_on_when_the_server_of_the_log_is_killed(tmp_path: 
     assert len(trained) == len(set(trained)) == GROUPS
     async with open_log(log_of(out), None, name="test") as bus:
         await balances(bus)
+
+
+def is_further(process: subprocess.Popen[str], out: Path, notes: Path, killed: int, committed: int) -> bool:
+    """It has ended; or another server is there, and so many steps are committed."""
+    if process.poll() is not None:
+        return True
+    return server(out) not in (0, killed) and len(steps(notes, "committed")) >= committed
 
 
 def server(out: Path) -> int:
