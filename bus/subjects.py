@@ -5,6 +5,7 @@ place, so that a handful of filters finds a whole trajectory. Does no I/O. Names
 process (`contracts.ids`); here and in `check_subject` only what would make one land elsewhere is refused again.
 
     <ns>.<p>.<kind>.<instance>.<slot>.request.<rollout>.<key>     a call
+    <ns>.<p>.<kind>.<instance>._.request.<rollout>.<key>          one that was made and answered in another rollout
     <ns>.<p>.reply.<worker>.<rollout>.<key>                       its answer
     <ns>.<p>.rollout.ended.<run>.<rollout>                        the one terminal event
     <ns>.<p>.rollout.adopted.<run>.<rollout>.<epoch>
@@ -30,6 +31,9 @@ Deployment = Literal["resolved", "run", "worker", "stopping"]
 
 NO_ROLLOUT: Final = "_"
 """Stands for the rollout in the subject of a dead letter that belongs to none, and of a whole run's cancellation."""
+
+COPIED: Final = "_"
+"""Stands for the slot where a call is not to be served: it is in a fork's history with its reply."""
 
 _ALLOWED: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
 
@@ -77,6 +81,11 @@ class Subjects:
         """A call to an instance that has `slots` slots."""
         slot = slot_of(rollout, slots)
         return _of(8, f"{self.namespace}.{self.partition(rollout)}.{kind}.{instance}.{slot}.request.{rollout}.{key}")
+
+    def copied(self, kind: str, instance: str, rollout: str, key: str) -> str:
+        """A call that a fork has from its parent; no pool takes it."""
+        start = f"{self.namespace}.{self.partition(rollout)}"
+        return _of(8, f"{start}.{kind}.{instance}.{COPIED}.request.{rollout}.{key}")
 
     def reply(self, worker: str, rollout: str, key: str) -> str:
         """The answer to a call, for the worker that waits."""
@@ -141,6 +150,10 @@ class Subjects:
     def ended_of(self, partition: int, run: str) -> str:
         """All terminal events of one run, or of all runs with `*`."""
         return f"{self.namespace}.{partition}.rollout.ended.{run}.>"
+
+    def revised_of(self, partition: int, run: str) -> str:
+        """All later scores of one run, or of all runs with `*`."""
+        return f"{self.namespace}.{partition}.rollout.revised.{run}.>"
 
     def dead_letters(self, partition: int) -> str:
         """All dead letters."""

@@ -4,9 +4,31 @@ A call's `data` is the callee's own request: `ModelRequest` for a model, `ToolCa
 `VerifyRequest` for resources, `RolloutRequest` for an agent.
 """
 
+from datetime import datetime
+
 import msgspec
 
 from contracts.contexts import Citation
+
+
+class Fork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a rollout shares with the one that it is a fork of: calls and replies that are in its log from the start.
+
+    The agent's code is run again on them and goes on from there, as when a rollout is adopted.
+    """
+
+    rollout: str
+    """Rollout ID of the parent."""
+    at: int
+    """Sequence of the parent's first event that is not shared, in the parent's log; 0 where none is."""
+    started: datetime
+    """When the parent's code took itself to begin, so that the shared part sees the same times."""
+    seeds: tuple[tuple[int, str], ...]
+    """What randomness is seeded with from the so-manieth reply on, from 0: first the parent's ID."""
+    nested: dict[str, str] = {}
+    """The same for agents whose call is shared, by its key: they ran to their end under one seed."""
+    routed: dict[str, str] = {}
+    """Instances that are called in place of others, from here on."""
 
 
 class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -23,7 +45,9 @@ class RolloutRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     attempt: int = 0
     """How often the rollout was asked for before, because it had failed. Each attempt has a rollout ID of its own."""
     parent: str = ""
-    """Rollout ID of the attempt before; empty for the first."""
+    """Rollout ID of the attempt before, or of the rollout that this is a fork of; else empty."""
+    fork: Fork | None = None
+    """What it shares with its parent; None where it is no fork."""
     sessionless: tuple[str, ...] = ()
     """Resources instances that keep no session, so that seeding them is no call."""
     policy_version: int | None = None
@@ -103,6 +127,22 @@ class RolloutFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     message: str
     details: dict[str, str] = {}
     stats: RolloutStats | None = None
+
+
+class Revised(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`rollout.revised`: a verifier scored a completed rollout again. The one with the highest number counts."""
+
+    reward: float
+    """Finite."""
+    was: float | None = None
+    """The reward before: of the revision before, or the recorded one."""
+    extra: dict[str, msgspec.Raw] = {}
+    """What the verifier returned beside the reward."""
+    instance: str = ""
+    """Name of the resources instance that scored."""
+    implementation: str = ""
+    digest: str = ""
+    """Of the verifier's source."""
 
 
 class Adopted(msgspec.Struct, frozen=True, kw_only=True):

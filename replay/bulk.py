@@ -5,7 +5,9 @@ number of rollouts.
 """
 
 import asyncio
+import contextlib
 import re
+import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,9 +16,11 @@ from typing import Final, Self
 
 import msgspec
 
+from replay.engine import Upcoming
 from replay.errors import CannotVerify, ReplayError
 from replay.facts import Facts
 from replay.isolated import Isolated, find_venv
+from replay.rescoring import Rescored, Rescorer, Retooled, needs_own_venv, resources_of, verify_call
 from replay.source import Source, load
 from replay.trajectory import Trajectory
 from replay.verify import Resolved, Verdict, Verifier, needs_venv
@@ -34,6 +38,7 @@ class Bulk:
         self._source, self._facts, self._roots = source, facts, roots
         self._override = override or {}
         self._here = Verifier(facts, override)
+        self._rescorer = Rescorer(facts, override)
         self._there: dict[Path, Isolated] = {}
         self._stack = AsyncExitStack()
 
@@ -58,6 +63,40 @@ class Bulk:
                     yield await (await self._process(python)).verify(trajectory)
             except ReplayError as error:
                 yield Verdict(rollout_id=rollout_id, verdict="could not run", reason=str(error))
+
+    async def upcoming(self, trajectory: Trajectory) -> Upcoming:
+        """What the agent's code does where a history ends. Raises `ReplayError`."""
+        run = next(trajectory.executions())
+        code = self._here.code_of(trajectory, run)
+        if not needs_venv(code):
+            return self._here.upcoming(trajectory)
+        return await (await self._process(find_venv(code.implementation))).upcoming(trajectory)
+
+    async def reverify(self, trajectory: Trajectory) -> Rescored:
+        """What the verifier that is here now says. What cannot be run is told in it."""
+        call = verify_call(trajectory)
+        try:
+            process = await self._component([call.instance]) if call is not None else None
+        except ReplayError as error:
+            return Rescored(rollout_id=trajectory.rollout_id, reason=str(error))
+        with contextlib.redirect_stdout(sys.stderr):  # what a component prints is no output of ours
+            return await (process or self._rescorer).reverify(trajectory)
+
+    async def retool(self, trajectory: Trajectory) -> list[Retooled]:
+        """What the tools that are here now say. Raises `ReplayError`."""
+        process = await self._component(resources_of(trajectory))
+        with contextlib.redirect_stdout(sys.stderr):
+            return await (process or self._rescorer).retool(trajectory)
+
+    async def _component(self, instances: Iterable[str]) -> Isolated | None:
+        """The process in the venv that these resources need; None for this one."""
+        needed = {self._rescorer.implementation(instance) for instance in instances}
+        apart = sorted(implementation for implementation in needed if needs_own_venv(implementation))
+        if not apart:
+            return None
+        if len(needed) > 1:
+            raise CannotVerify(f"its resources need different venvs ({', '.join(sorted(needed))}): one can be asked")
+        return await self._process(find_venv(apart[0], kind="resources"))
 
     def _python(self, trajectory: Trajectory) -> Path | None:
         """The interpreter that the rollout's agents need; None for this one. Raises `CannotVerify`."""

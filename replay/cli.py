@@ -18,7 +18,7 @@ import structlog
 import typer
 
 _SHADOWING: Final = Path(__file__).resolve().parent.parent / "contracts" / "shadowing.py"
-COMMANDS: Final = ("list", "show", "ui", "verify")
+COMMANDS: Final = ("list", "show", "verify", "diff", "whatif", "fork", "reverify", "retool", "ui")
 
 HELP: Final = """
 Reads and re-runs the trajectories of rollouts: from a run's log, from a server, or from a file.
@@ -29,12 +29,17 @@ replay list --runs          all runs here
 replay show last            the story of the rollout that ended last
 replay verify last          the agent's code again, on the recorded replies
 replay verify --run last    all rollouts of a run: its agents' regression test
+replay diff A B             where two rollouts part, word by word
+replay whatif last --at m_2 --drop     what the code would ask next
+replay fork last --at turn:2 -n 8      new rollouts from that state on, live
+replay reverify --run last  the rewards again, with today's verifier
+replay retool --run last    the tool calls again, with today's tools
 replay ui                   all of this in a browser
 
 ID is a rollout's ID, a beginning of it that no other has, or `last`; RUN is the same for runs, or a directory.
 A run that has ended is read from its directory, whose server is started for as long as it takes. A run with --url is
 read from the log there: its config.yaml has the URL.
-Nothing is ever written.
+Only `fork` and `reverify` write: new rollouts, and revisions of rewards.
 """
 
 

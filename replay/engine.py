@@ -11,6 +11,8 @@ import msgspec
 
 from components.agents.base import Agent, AgentConfig
 from components.durable import (
+    Execution,
+    History,
     InvalidHistory,
     NondeterminismError,
     first_difference,
@@ -52,6 +54,21 @@ class Departure(msgspec.Struct, frozen=True, kw_only=True):
     """Both values there; long ones are cut."""
 
 
+class NextCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that the code makes and nobody has answered."""
+
+    key: str
+    kind: str
+    instance: str
+    what: str
+    """`model`, `tool`, …"""
+    data: bytes
+    """What it asks, as it would be stored."""
+    file: str
+    line: int
+    """Where the agent's code waits for it."""
+
+
 def departure_of(
     trajectory: Trajectory, run: AgentRun, agent: type[Agent[AgentConfig]], config: AgentConfig
 ) -> Departure | None:
@@ -61,27 +78,86 @@ def departure_of(
     """
     was = trajectory.ending(run.replied)
     ended_itself = was is not None and not (isinstance(was, RolloutFailure) and was.kind in FROM_OUTSIDE)
-    request = trajectory.decoded(run.requested, _REQUEST)
-    execution = execution_of(agent, config, run.requested.event, request, prefix=run.prefix)
+    execution = _execution(trajectory, run, agent, config)
     try:
-        history = from_recorded(trajectory.events, prefix=run.prefix, blobs=trajectory.blobs)
-        reexecute(execution, msgspec.structs.replace(history, complete=ended_itself))
+        reexecute(execution, msgspec.structs.replace(_history(trajectory, run), complete=ended_itself))
         return _compared(run, agent, was, outcome_of(execution)) if was is not None and ended_itself else None
     except NondeterminismError as error:
-        return Departure(
-            reason=error.reason,
-            call_key=error.call_key,
-            seq=error.seq,
-            file=error.file,
-            line=error.line,
-            field=error.field,
-            recorded=error.recorded,
-            made=error.made,
-        )
+        return _departure(error)
     except InvalidHistory as error:
         raise BrokenHistory(f"rollout {trajectory.rollout_id}: {error}") from error
     finally:
         execution.close()
+
+
+class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent's code does next, where its history ends."""
+
+    calls: tuple[NextCall, ...] = ()
+    """Those that it makes and that are not recorded."""
+    result: RolloutResult | None = None
+    error: CallError | None = None
+    """How it ends, where it does."""
+    departure: Departure | None = None
+    """Where it departs from the recorded part already; then nothing else is known."""
+
+
+def upcoming(trajectory: Trajectory, run: AgentRun, agent: type[Agent[AgentConfig]], config: AgentConfig) -> Upcoming:
+    """What this code does after the recorded part. Raises `BrokenHistory`."""
+    execution = _execution(trajectory, run, agent, config)
+    try:
+        calls = reexecute(execution, msgspec.structs.replace(_history(trajectory, run), complete=False))
+        if execution.done:
+            found = outcome_of(execution)
+            return Upcoming(error=found) if isinstance(found, CallError) else Upcoming(result=found)
+        made = [(call, *execution.where(call.key)) for call in calls if call.key in execution.outstanding]
+        return Upcoming(
+            calls=tuple(
+                NextCall(
+                    key=call.key,
+                    kind=call.kind,
+                    instance=call.instance,
+                    what=call.type.partition(".")[0],
+                    data=call.data,
+                    file=file,
+                    line=line,
+                )
+                for call, file, line in made
+            )
+        )
+    except NondeterminismError as error:
+        return Upcoming(departure=_departure(error))
+    except InvalidHistory as error:
+        raise BrokenHistory(f"rollout {trajectory.rollout_id}: {error}") from error
+    finally:
+        execution.close()
+
+
+def _departure(error: NondeterminismError) -> Departure:
+    return Departure(
+        reason=error.reason,
+        call_key=error.call_key,
+        seq=error.seq,
+        file=error.file,
+        line=error.line,
+        field=error.field,
+        recorded=error.recorded,
+        made=error.made,
+    )
+
+
+def _execution(
+    trajectory: Trajectory, run: AgentRun, agent: type[Agent[AgentConfig]], config: AgentConfig
+) -> Execution[RolloutResult]:
+    request, fork = trajectory.decoded(run.requested, _REQUEST), trajectory.request.fork
+    seed = fork.nested.get(run.requested.event.callkey, "") if fork is not None else ""
+    return execution_of(agent, config, run.requested.event, request, prefix=run.prefix, seed=seed)
+
+
+def _history(trajectory: Trajectory, run: AgentRun) -> History:
+    fork = trajectory.request.fork
+    routed = fork.routed if fork is not None and not run.prefix else None
+    return from_recorded(trajectory.events, prefix=run.prefix, blobs=trajectory.blobs, routed=routed)
 
 
 def _compared(

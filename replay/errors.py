@@ -6,14 +6,24 @@ ReplayError
 ├── UnknownName        no rollout or run has this name; `candidates` are near ones
 │   └── AmbiguousName  several have it; `candidates` are some of them
 ├── BrokenHistory      the recorded events of a rollout do not make a trajectory
-└── CannotVerify       re-executing the agent needs something that is not here (code, config, venv)
+├── CannotVerify       re-executing the agent needs something that is not here (code, config, venv)
+└── CannotFork         a fork cannot go on: no deployment, or the agent's code departs from what is shared
 
 The command line prints the message and exits with code 2; a message says what, where, and the next step.
 """
 
 from collections.abc import Sequence
 
-__all__ = ["AmbiguousName", "BrokenHistory", "CannotVerify", "Misused", "NoSource", "ReplayError", "UnknownName"]
+__all__ = [
+    "AmbiguousName",
+    "BrokenHistory",
+    "CannotFork",
+    "CannotVerify",
+    "Misused",
+    "NoSource",
+    "ReplayError",
+    "UnknownName",
+]
 
 
 class ReplayError(Exception):
@@ -46,3 +56,7 @@ class BrokenHistory(ReplayError):
 
 class CannotVerify(ReplayError):
     """The agent's code cannot be run here."""
+
+
+class CannotFork(ReplayError):
+    """A fork cannot be made, or not go on."""

@@ -59,6 +59,7 @@ class FileSource:
         self._rollouts: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
         self._blobs: dict[str, _Place] = {}
         self._outline = array("Q")
+        self._revisions = array("Q")
         self._deployment = array("Q")
         for place, line in self._lines():
             self._note(place, line)
@@ -82,6 +83,11 @@ class FileSource:
     async def outline(self) -> AsyncIterator[Recorded]:
         """See `Source`."""
         for recorded in self._read(self._outline):
+            yield recorded
+
+    async def revisions(self) -> AsyncIterator[Recorded]:
+        """See `Source`."""
+        for recorded in self._read(self._revisions):
             yield recorded
 
     async def deployment(self) -> list[Recorded]:
@@ -114,6 +120,8 @@ class FileSource:
             self._rollouts[head.rolloutid].extend(place)
         if head.type in _OUTLINE:
             self._outline.extend(place)
+        elif head.type == "rollout.revised":
+            self._revisions.extend(place)
         elif head.type.startswith("deployment."):
             self._deployment.extend(place)
 

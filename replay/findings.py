@@ -29,7 +29,7 @@ def draw_verdict(verdict: Verdict, console: Console) -> None:
     if verdict.reason:
         page.write(Text(safe(verdict.reason)), first=_INDENT, rest=_INDENT)
     if verdict.departure is not None:
-        _draw_departure(verdict.departure, page)
+        draw_departure(verdict.departure, page)
         page.write(Text(_why(verdict)), first=_INDENT, rest=_INDENT)
 
 
@@ -57,7 +57,8 @@ def draw_summary(summary: Summary, console: Console) -> None:
         page.write(Text(f"such as {', '.join(group.examples)}", style="dim"), first=margin, rest=margin)
 
 
-def _draw_departure(departure: Departure, page: Page) -> None:
+def draw_departure(departure: Departure, page: Page) -> None:
+    """Tells where code and recording part."""
     event = f", event {departure.seq}" if departure.seq else ""
     page.write(
         Text(f"departs at call {departure.call_key}{event}: {safe(departure.reason)}"), first=_INDENT, rest=_INDENT

@@ -54,6 +54,9 @@ def _lines(trajectory: Trajectory, facts: Facts) -> list[tuple[str, str]]:
     lines = [("run", request.run_id)] if request.run_id else []
     again = f", submitted again ({request.attempt})" if request.attempt else ""
     lines.append(("task", f"{request.task_index}, rollout {request.rollout_index} of its group{again}"))
+    if (fork := request.fork) is not None:
+        where = f"before its event {fork.at}" if fork.at else "from its task"
+        lines.append(("fork", f"of {fork.rollout}, {where}"))
     lines.append(("agent", _agent(trajectory, facts)))
     if environment := facts.environment(request.agent):
         lines.append(("resources", environment))

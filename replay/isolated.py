@@ -1,8 +1,8 @@
-"""Verifies rollouts in the agent's own venv: the process in there, and this side of it.
+"""Re-executes rollouts in the agent's own venv: the process in there, and this side of it.
 
 An agent whose `requirements.txt` asks for more than the core runs in a venv that `jetgym` builds when it first starts
 the agent. It has JetGym's core but not this package, so the package is handed to it by its path. One JSON line a
-rollout goes in, one line with the verdict comes out. Nothing else is read or written there.
+rollout goes in, one line with the answer comes out. Nothing else is read or written there.
 """
 
 import asyncio
@@ -12,15 +12,17 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
 from components.loading import add_roots
 from contracts.codec import decode
-from contracts.events import Recorded
-from replay.errors import CannotVerify
+from contracts.events import Kind, Recorded
+from replay.engine import Upcoming
+from replay.errors import CannotVerify, ReplayError
 from replay.facts import Facts
+from replay.rescoring import Rescored, Rescorer, Retooled
 from replay.trajectory import Trajectory
 from replay.verify import Verdict, Verifier
 
@@ -37,6 +39,10 @@ spec.loader.exec_module(package)
 from replay.isolated import serve
 serve()
 """
+
+
+Ask = Literal["verify", "ahead", "reverify", "retool"]
+"""What is wanted of a rollout: a verdict, what its code does where the history ends, its score, its tools' outputs."""
 
 
 class _Stored(msgspec.Struct, array_like=True):
@@ -59,11 +65,17 @@ class _Job(msgspec.Struct):
     rollout_id: str
     events: list[_Stored]
     blobs: dict[str, bytes]
+    ask: Ask = "verify"
 
 
-def find_venv(implementation: str, folder: Path = VENVS) -> Path:
-    """The Python of the venv that was built last for an agent. Raises `CannotVerify` that says how to build one."""
-    label = f"agents/{implementation}"
+class _Ahead(msgspec.Struct):
+    upcoming: Upcoming | None = None
+    reason: str = ""
+
+
+def find_venv(implementation: str, folder: Path = VENVS, kind: Kind = "agents") -> Path:
+    """The Python of the venv that was built last for a component. Raises `CannotVerify` that says how to build one."""
+    label = f"{kind}/{implementation}"
     found = [mark for mark in folder.glob(f"*/{_COMPLETE}") if _built_for(mark) == label]
     if not found:
         raise CannotVerify(
@@ -107,16 +119,32 @@ class Isolated:
 
     async def verify(self, trajectory: Trajectory) -> Verdict:
         """The verdict of the code in there."""
-        job = _Job(
-            rollout_id=trajectory.rollout_id, events=[_store(e) for e in trajectory.events], blobs=trajectory.blobs
-        )
-        await self._send(job)
+        return msgspec.json.decode(await self._asked(trajectory), type=Verdict)
+
+    async def upcoming(self, trajectory: Trajectory) -> Upcoming:
+        """What the code in there does where the history ends. Raises `CannotVerify`."""
+        answer = msgspec.json.decode(await self._asked(trajectory, "ahead"), type=_Ahead)
+        if answer.upcoming is None:
+            raise CannotVerify(answer.reason)
+        return answer.upcoming
+
+    async def reverify(self, trajectory: Trajectory) -> Rescored:
+        """What the verifier in there says. Raises `CannotVerify`."""
+        return msgspec.json.decode(await self._asked(trajectory, "reverify"), type=Rescored)
+
+    async def retool(self, trajectory: Trajectory) -> list[Retooled]:
+        """What the tools in there say. Raises `CannotVerify`."""
+        return msgspec.json.decode(await self._asked(trajectory, "retool"), type=list[Retooled])
+
+    async def _asked(self, trajectory: Trajectory, ask: Ask = "verify") -> bytes:
+        events = [_store(event) for event in trajectory.events]
+        await self._send(_Job(rollout_id=trajectory.rollout_id, events=events, blobs=trajectory.blobs, ask=ask))
         assert self._process.stdout is not None
         line = await self._process.stdout.readline()
         if not line:
             code = await self._process.wait()
             raise CannotVerify(f"the process in the agent's venv ended with {code}; what it said stands above")
-        return msgspec.json.decode(line, type=Verdict)
+        return line
 
     async def stop(self) -> None:
         """Ends the process."""
@@ -139,12 +167,31 @@ def serve() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what an agent prints is no verdict
     setup = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Setup)
     add_roots(setup.roots)
-    verifier = Verifier(Facts((_recorded(event), data) for event, data in setup.deployment), setup.override)
-    for line in sys.stdin.buffer:
-        job = msgspec.json.decode(line, type=_Job)
-        trajectory = Trajectory(job.rollout_id, map(_recorded, job.events), job.blobs)
-        answers.write(msgspec.json.encode(verifier.verify(trajectory)) + b"\n")
-        answers.flush()
+    facts = Facts((_recorded(event), data) for event, data in setup.deployment)
+    verifier, rescorer = Verifier(facts, setup.override), Rescorer(facts, setup.override)
+    with asyncio.Runner() as runner:
+        for line in sys.stdin.buffer:
+            job = msgspec.json.decode(line, type=_Job)
+            trajectory = Trajectory(job.rollout_id, map(_recorded, job.events), job.blobs)
+            answer: Verdict | _Ahead | Rescored | list[Retooled]
+            match job.ask:
+                case "verify":
+                    answer = verifier.verify(trajectory)
+                case "ahead":
+                    answer = _ahead(verifier, trajectory)
+                case "reverify":
+                    answer = runner.run(rescorer.reverify(trajectory))
+                case "retool":
+                    answer = runner.run(rescorer.retool(trajectory))
+            answers.write(msgspec.json.encode(answer) + b"\n")
+            answers.flush()
+
+
+def _ahead(verifier: Verifier, trajectory: Trajectory) -> _Ahead:
+    try:
+        return _Ahead(upcoming=verifier.upcoming(trajectory))
+    except ReplayError as error:
+        return _Ahead(reason=str(error))
 
 
 def _store(recorded: Recorded) -> _Stored:

@@ -1,10 +1,11 @@
 """Trajectories out of the log of a deployment, live or at rest.
 
-Only reads: it makes no stream, no durable consumer and no event.
+Only reads: it makes no stream, no durable consumer and no event; `reverify` appends over its connection.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from secrets import token_hex
 from typing import Final
 
 import msgspec
@@ -70,6 +71,17 @@ class LogSource:
         """What waits in the pools right now, and what their workers hold. Raises `BusError`."""
         return await pool_states(self._bus)
 
+    async def revisions(self) -> AsyncIterator[Recorded]:
+        """See `Source`."""
+        for partition in range(self._bus.config.partitions):
+            async for recorded in self._bus.scan(self._bus.subjects.revised_of(partition, "*"), partition=partition):
+                yield recorded
+
+    @property
+    def bus(self) -> Bus:
+        """For `reverify`, which appends what a verifier says now."""
+        return self._bus
+
     async def deployment(self) -> list[Recorded]:
         """See `Source`."""
         return [recorded async for recorded in self._bus.scan(f"{self._bus.config.namespace}.0.deployment.>")]
@@ -77,11 +89,21 @@ class LogSource:
 
 @asynccontextmanager
 async def open_log(url: str, log: LogConfig, name: str) -> AsyncIterator[LogSource]:
-    """The log at a URL; what was deployed there says how many partitions it has. Raises `BusError`."""
+    """The log at a URL, to be read. Raises `BusError`."""
+    async with open_bus(url, log, f"{_READER}-{token_hex(4)}") as bus:
+        yield LogSource(bus, name)
+
+
+@asynccontextmanager
+async def open_bus(url: str, log: LogConfig, writer: str) -> AsyncIterator[Bus]:
+    """A connection to the log at a URL; what was deployed there says how many partitions it has. Raises `BusError`.
+
+    `writer` begins the IDs of what is written over it.
+    """
     async with await Bus.connect(url, log, name=_READER, writer=_READER) as bus:
         found = await bus.last(bus.subjects.deployment("resolved", "*"))
         resolved = _RESOLVED.decode(await bus.fetch_data(found.event)) if found is not None else None
     if resolved is not None:
         log = LogConfig.of_record(resolved.log)
-    async with await Bus.connect(url, log, name=_READER, writer=_READER) as bus:
-        yield LogSource(bus, name)
+    async with await Bus.connect(url, log, name=f"{_READER}/{writer}", writer=writer) as bus:
+        yield bus

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from contracts.events import Recorded
-from contracts.rollouts import RolloutStats
+from contracts.rollouts import Revised, RolloutStats
 from replay.errors import BrokenHistory
 from replay.facts import Facts
 from replay.source import Source
@@ -32,7 +32,11 @@ class Row(msgspec.Struct, kw_only=True):
     outcome: str = "in flight"
     """`completed`, `failed`, `cancelled`, or `in flight`."""
     reward: float | None = None
-    """None where there is none: a failure is never a reward."""
+    """Of the latest revision; None where there is none: a failure is never a reward."""
+    revisions: int = 0
+    """How often a verifier scored it again."""
+    first_reward: float | None = None
+    """The reward that it ended with, where it was revised."""
     error: str = ""
     """Kind of the failure."""
     turns: int | None = None
@@ -43,6 +47,10 @@ class Row(msgspec.Struct, kw_only=True):
     """Seconds from request to end."""
     queue_s: float | None = None
     """Seconds of that until an agent worker took it."""
+    policy: tuple[int, int] | None = None
+    """The oldest and the newest policy version that generated any of its tokens, where one is known."""
+    parent: str = ""
+    """What it is a fork, or a later attempt, of."""
     started: datetime
     """When it was requested."""
 
@@ -54,6 +62,8 @@ class _Request(msgspec.Struct):
     run_id: str = ""
     task_index: int = 0
     rollout_index: int = 0
+    parent: str = ""
+    policy_version: int | None = None
 
 
 class _Ending(msgspec.Struct):
@@ -66,6 +76,7 @@ class _Ending(msgspec.Struct):
 
 _REQUEST: Final = msgspec.json.Decoder(_Request)
 _ENDING: Final = msgspec.json.Decoder(_Ending)
+_REVISED: Final = msgspec.json.Decoder(Revised)
 
 Keep = Callable[[Row], bool]
 """Whether a row is wanted."""
@@ -81,6 +92,8 @@ def requested_row(recorded: Recorded, data: bytes, facts: Facts) -> Row:
         rollout_index=request.rollout_index,
         agent=request.agent,
         environment=facts.environment(request.agent),
+        policy=None if request.policy_version is None else (request.policy_version, request.policy_version),
+        parent=request.parent,
         started=recorded.event.time,
     )
 
@@ -96,11 +109,14 @@ def end(row: Row, recorded: Recorded, data: bytes) -> Row:
         row.turns, row.tool_calls = stats.turns, stats.tool_calls
         row.input_tokens, row.output_tokens = stats.usage.input_tokens, stats.usage.output_tokens
         row.queue_s = stats.timings.queue_s
+        if not isinstance(stats.policy, msgspec.UnsetType):
+            row.policy = stats.policy
     return row
 
 
 async def rows(source: Source, facts: Facts, run_id: str | None = None) -> AsyncIterator[Row]:
     """The rollouts in the order in which they ended, then those in flight in the order of their requests."""
+    revised = await latest_revisions(source)
     open_rows: dict[str, Row] = {}
     async for recorded in source.outline():
         rollout = recorded.event.rolloutid
@@ -109,9 +125,24 @@ async def rows(source: Source, facts: Facts, run_id: str | None = None) -> Async
             if run_id is None or row.run_id == run_id:
                 open_rows[rollout] = row
         elif (row_or_none := open_rows.pop(rollout, None)) is not None:
-            yield end(row_or_none, recorded, await source.data(recorded.event))
+            row = end(row_or_none, recorded, await source.data(recorded.event))
+            if row.reward is not None and rollout in revised:
+                row.first_reward, (row.revisions, row.reward) = row.reward, revised[rollout]
+            yield row
     for row in open_rows.values():
         yield row
+
+
+async def latest_revisions(source: Source) -> dict[str, tuple[int, float]]:
+    """By rollout, how often it was scored again and the latest reward."""
+    found: dict[str, tuple[int, float]] = {}
+    async for recorded in source.revisions():
+        revised = _decode(recorded, await source.data(recorded.event), _REVISED)
+        number = int(recorded.subject.rpartition(".")[2])
+        rollout = recorded.event.rolloutid
+        if number > found.get(rollout, (0, 0.0))[0]:
+            found[rollout] = number, revised.reward
+    return found
 
 
 def selection(

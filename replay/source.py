@@ -30,6 +30,9 @@ class Source(Protocol):
     def outline(self) -> AsyncIterator[Recorded]:
         """The requests and the terminal events of all rollouts, in the order of the log, as a stream."""
 
+    def revisions(self) -> AsyncIterator[Recorded]:
+        """The `rollout.revised` events of all rollouts, those of one in their order."""
+
     async def deployment(self) -> list[Recorded]:
         """What the deployment said of itself: the `deployment.*` events, in the order of the log."""
 

@@ -71,7 +71,7 @@ class Story:
         title = Text.assemble(
             (call.what, f"bold {style}"), " ", (self._target(call), style), "  ", (_times(step), "dim")
         )
-        by = f"{call.key} @ {call.worker}" if call.worker else call.key
+        by = f"#{call.requested.seq} {call.key}" + (f" @ {call.worker}" if call.worker else "")
         if step.together > 1 and step.place == 0:
             self._line(Text(f"┌ {step.together} in parallel", style="dim"))
         self._heading(step, title, right=Text(by, style="dim"))

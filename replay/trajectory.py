@@ -16,7 +16,7 @@ from contracts.contexts import ModelCalls
 from contracts.errors import MissingContext
 from contracts.events import Event, Kind, Recorded
 from contracts.ids import ROOT_CALL
-from contracts.rollouts import Adopted, RolloutFailure, RolloutRequest, RolloutResult, VerifyRequest
+from contracts.rollouts import Adopted, Revised, RolloutFailure, RolloutRequest, RolloutResult, VerifyRequest
 from replay.errors import BrokenHistory
 
 Decoded = TypeVar("Decoded", bound=msgspec.Struct)
@@ -25,6 +25,7 @@ _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
 _RESULT: Final = msgspec.json.Decoder(RolloutResult)
 _VERIFY: Final = msgspec.json.Decoder(VerifyRequest)
 _FAILURE: Final = msgspec.json.Decoder(RolloutFailure)
+_REVISED: Final = msgspec.json.Decoder(Revised)
 _ADDRESS: Final = 4
 """Tokens of a request's subject up to and with the instance."""
 
@@ -80,14 +81,19 @@ class Trajectory:
         self.blobs = dict(blobs or {})
         self.calls: dict[str, Call] = {}
         self.adoptions: list[Adoption] = []
+        self.revisions: list[Revised] = []
+        """Later scores, in their order."""
         self.others: list[Recorded] = []
-        """Events of types that this version has no place for, dead letters and revisions among them."""
+        """Events of types that this version has no place for, dead letters among them, and revisions."""
         self.ended: Recorded | None = None
         requested: Recorded | None = None
         for recorded in self.events:
             event = recorded.event
             if event.type == "rollout.requested":
                 requested = recorded
+            elif event.type == "rollout.revised":
+                self.revisions.append(self.decoded(recorded, _REVISED))
+                self.others.append(recorded)
             elif event.type == "rollout.adopted":
                 self.adoptions.append(self._adoption(recorded))
             elif event.type in ("rollout.completed", "rollout.failed", "rollout.cancelled"):
@@ -120,18 +126,21 @@ class Trajectory:
 
     def asked(self, call: Call) -> bytes:
         """What the callee was asked, whole: of a model a Responses request, of a verifier the response to score."""
-        data = self.data(call.requested.event)
+        return self.whole(call.what, self.data(call.requested.event), f"event {call.requested.seq}")
+
+    def whole(self, what: str, data: bytes, where: str) -> bytes:
+        """A request with what it cites of this rollout; `where` names it in an error. Raises `BrokenHistory`."""
         try:
-            if call.what == "model":
+            if what == "model":
                 return self._model_calls.whole_request(data)
-            if call.what == "verify":
+            if what == "verify":
                 asked = _VERIFY.decode(data)
                 whole = self._model_calls.whole_response(asked.response, asked.cited)
                 return msgspec.json.encode(VerifyRequest(task=asked.task, response=whole))
         except msgspec.DecodeError:  # not ours to judge here: it is shown as it stands
             return data
         except MissingContext as error:
-            raise BrokenHistory(f"rollout {self.rollout_id}, event {call.requested.seq}: {error}") from error
+            raise BrokenHistory(f"rollout {self.rollout_id}, {where}: {error}") from error
         return data
 
     @cached_property
@@ -145,11 +154,14 @@ class Trajectory:
         found = self.ending(self.ended)
         if self.ended is None or not isinstance(found, RolloutResult):
             return found
+        return msgspec.structs.replace(found, response=msgspec.Raw(self.whole_response(found)), cited=None)
+
+    def whole_response(self, result: RolloutResult) -> bytes:
+        """The response of a result of this rollout, with what it cites. Raises `BrokenHistory`."""
         try:
-            whole = self._model_calls.whole_response(found.response, found.cited)
+            return bytes(self._model_calls.whole_response(result.response, result.cited))
         except (MissingContext, msgspec.DecodeError) as error:
-            raise BrokenHistory(f"rollout {self.rollout_id}, event {self.ended.seq}: {error}") from error
-        return msgspec.structs.replace(found, response=whole, cited=None)
+            raise BrokenHistory(f"rollout {self.rollout_id}, its result: {error}") from error
 
     def ending(self, replied: Recorded | None) -> RolloutResult | RolloutFailure | None:
         """What the rollout, or an agent that was called, is recorded to have come to; None where it has not ended."""
@@ -166,7 +178,14 @@ class Trajectory:
 
     @property
     def reward(self) -> float | None:
-        """The reward; None where there is none."""
+        """The reward, of the latest revision; None where there is none."""
+        if self.first_reward is not None and self.revisions:
+            return self.revisions[-1].reward
+        return self.first_reward
+
+    @property
+    def first_reward(self) -> float | None:
+        """The reward that it ended with; None where there is none."""
         return self.outcome.reward if isinstance(self.outcome, RolloutResult) else None
 
     @property
@@ -182,8 +201,19 @@ class Trajectory:
         return self.requested.event.time
 
     def offset(self, recorded: Recorded) -> float:
-        """Seconds from the rollout's request to this event."""
-        return (recorded.event.time - self.started).total_seconds()
+        """Seconds from the rollout's request to this event; of a fork as if it had gone on where its parent was."""
+        fork = self.request.fork
+        if fork is None:
+            return (recorded.event.time - self.started).total_seconds()
+        if recorded.seq < self.requested.seq:
+            return (recorded.event.time - fork.started).total_seconds()
+        return self._shared_s + (recorded.event.time - self.started).total_seconds()
+
+    @cached_property
+    def _shared_s(self) -> float:
+        """Seconds of its parent's time that a fork has from it."""
+        shared = [recorded for recorded in self.events if recorded.seq < self.requested.seq]
+        return max(map(self.offset, shared), default=0.0)
 
     def decoded(self, recorded: Recorded, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
         """The event's data as a type; raises `BrokenHistory` that names the event."""

@@ -18,7 +18,8 @@ from components.agents.base import Agent, AgentConfig
 from components.errors import ComponentError
 from components.loading import digest, load, requirements
 from contracts.deployments import WorkerStarted
-from replay.engine import Departure, departure_of
+from contracts.events import Kind
+from replay.engine import Departure, Upcoming, departure_of, upcoming
 from replay.errors import CannotVerify, ReplayError
 from replay.facts import Facts
 from replay.trajectory import AgentRun, Trajectory
@@ -100,12 +101,20 @@ class Verifier:
                 verdict = found
         return verdict
 
+    def upcoming(self, trajectory: Trajectory) -> Upcoming:
+        """What the rollout's agent does where its history ends. Raises `ReplayError`."""
+        run = next(trajectory.executions())
+        code = self.code_of(trajectory, run)
+        agent, config = self._agent(code), self._config(code)
+        with contextlib.redirect_stdout(sys.stderr):  # what an agent prints is no output of ours
+            return upcoming(trajectory, run, agent, config)
+
     def code_of(self, trajectory: Trajectory, run: AgentRun) -> Code:
         """Which code ran this execution, and with which config. Raises `CannotVerify`."""
         workers = [worker for worker in trajectory.agent_workers(run) if worker in self._facts.workers]
         started = self._facts.workers[workers[0]] if workers else None
         if (given := self._override.get(run.agent)) is not None:
-            implementation, content = _agent_in(given, run.agent)
+            implementation, content = implementation_in(given, run.agent, "agents")
             return Code(instance=run.agent, implementation=implementation, config=content, started=started)
         description = self._facts.description(run.agent, workers[0] if workers else "")
         if description is None:
@@ -163,11 +172,12 @@ def needs_venv(code: Code) -> bool:
         raise CannotVerify(f"the code of agent {code.instance!r} is not here: {error}") from error
 
 
-def _agent_in(given: Any, instance: str) -> tuple[str, dict[str, Any]]:
-    agents = given.get("agents") if isinstance(given, dict) else None
-    if not isinstance(agents, dict) or len(agents) != 1:
-        raise CannotVerify(f"--config: {instance!r} must hold `agents:` with one implementation and its config")
-    ((implementation, content),) = agents.items()
+def implementation_in(given: Any, instance: str, kind: Kind) -> tuple[str, dict[str, Any]]:
+    """The implementation and its config, in what a config says of an instance. Raises `CannotVerify`."""
+    found = given.get(kind) if isinstance(given, dict) else None
+    if not isinstance(found, dict) or len(found) != 1:
+        raise CannotVerify(f"--config: {instance!r} must hold `{kind}:` with one implementation and its config")
+    ((implementation, content),) = found.items()
     return implementation, content or {}
 
 

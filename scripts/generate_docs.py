@@ -45,6 +45,7 @@ _PAYLOADS: dict[str, tuple[str, str, type[Any] | None, str]] = {
     "rollout.failed": ("ended", "the rollout has none, and why", rollouts.RolloutFailure, ""),
     "rollout.cancelled": ("ended", "the rollout was cancelled", rollouts.RolloutFailure, ""),
     "rollout.adopted": ("adopted", "another worker carries the rollout on", rollouts.Adopted, ""),
+    "rollout.revised": ("revised", "a verifier scored the rollout again", rollouts.Revised, ""),
     "cancel.requested": ("cancel", "a rollout, or a run, is to end", rollouts.CancelRequest, ""),
     "policy.updated": ("policy", "a model instance has new weights", rollouts.PolicyUpdated, ""),
     "feed.opened": ("feed", "a trainer begins to take the rollouts of a run", feeds.FeedRecord, ""),
@@ -66,6 +67,7 @@ _CHANNELS = {
     "reply": ("{namespace}.{partition}.reply.{worker}.{rollout}.{key}", "The one answer, to the worker that waits."),
     "ended": ("{namespace}.{partition}.rollout.ended.{run}.{rollout}", "The one terminal event of a rollout."),
     "adopted": ("{namespace}.{partition}.rollout.adopted.{run}.{rollout}.{epoch}", "Recovery of a rollout."),
+    "revised": ("{namespace}.{partition}.rollout.revised.{run}.{rollout}.{n}", "A later reward of a rollout."),
     "cancel": (
         "{namespace}.{partition}.cancel.{run}.{rollout}",
         "Cancellations, which all workers follow. That of a run is in each partition.",

@@ -11,7 +11,7 @@ with `AgentSpins`.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
@@ -44,7 +44,7 @@ _CALL_ERROR: Final = msgspec.json.Decoder(CallError)
 class Execution(Generic[T]):
     """One rollout's agent code, from its start to its end."""
 
-    __slots__ = ("_cancelled", "_failure", "_loop", "_main", "_start", "done")
+    __slots__ = ("_cancelled", "_failure", "_given", "_loop", "_main", "_seeds", "_start", "done")
 
     def __init__(
         self,
@@ -54,15 +54,19 @@ class Execution(Generic[T]):
         time: datetime,
         prefix: str = "",
         cause: str = "",
+        seeds: Sequence[tuple[int, str]] = (),
     ) -> None:
         """Nothing runs before `start`.
 
         `time` is that of the event that started the rollout and `cause` its ID; `prefix` stands before each call key
-        as it is (for a sub-agent: `<caller's key>--`).
+        as it is (for a sub-agent: `<caller's key>--`). `seeds` say what randomness is seeded with from the so-manieth
+        reply on; else it is the rollout's ID.
         """
         guard.install()
         self._loop = RolloutLoop(rollout_id, prefix, time)  # type: ignore[abstract]  # the loop refuses the rest
         self._loop.cause = cause
+        self._given, self._seeds = 0, seeds
+        self._seed()
         self._start = main
         self._main: asyncio.Task[T] | None = None
         self._failure: AgentFailed | None = None
@@ -98,6 +102,9 @@ class Execution(Generic[T]):
         waiter = loop.waiting.pop(reply.key, None)
         if waiter is None:
             raise UnknownReply(reply.key)
+        self._given += 1
+        if self._seeds:
+            self._seed()
         loop.latest = max(loop.latest, reply.time)
         loop.cause = reply.id
         if waiter.cancelled() or self.done:
@@ -172,6 +179,11 @@ class Execution(Generic[T]):
     def watch(self, on_call: Callable[[Call], None] | None) -> None:
         """Has each call shown to `on_call` at the moment at which agent code makes it. For `matching`."""
         self._loop.on_call = on_call
+
+    def _seed(self) -> None:
+        for replies, seed in self._seeds:
+            if replies <= self._given:
+                self._loop.seed = seed
 
     def _advance(self) -> list[Call]:
         loop = self._loop

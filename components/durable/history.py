@@ -46,9 +46,17 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = False
     """The agent's code ran to its end, so nothing may be missing. False for a rollout that is still in flight, and
     for one that was ended from outside (deadline, cancellation)."""
+    routed: Mapping[str, str] = {}
+    """Instances that a fork calls in place of others."""
 
 
-def from_recorded(events: Iterable[Recorded], *, prefix: str = "", blobs: Mapping[str, bytes] | None = None) -> History:
+def from_recorded(
+    events: Iterable[Recorded],
+    *,
+    prefix: str = "",
+    blobs: Mapping[str, bytes] | None = None,
+    routed: Mapping[str, str] | None = None,
+) -> History:
     """The history of the execution with this key prefix, out of all recorded events of its rollout.
 
     `blobs` holds the data of replies that are claim checks, by `dataref`. Calls made under other calls (by a
@@ -85,7 +93,7 @@ def from_recorded(events: Iterable[Recorded], *, prefix: str = "", blobs: Mappin
                 cause=event.causationid,
                 seq=recorded.seq,
             )
-    return History(calls=calls, replies=tuple(replies.values()), complete=complete)
+    return History(calls=calls, replies=tuple(replies.values()), complete=complete, routed=routed or {})
 
 
 def _reply(recorded: Recorded, blobs: Mapping[str, bytes]) -> Reply:

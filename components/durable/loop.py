@@ -62,11 +62,12 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         "on_call",
         "prefix",
         "rollout_id",
+        "seed",
         "waiting",
     )
 
     def __init__(self, rollout_id: str, prefix: str, started: datetime) -> None:
-        self.rollout_id = rollout_id
+        self.rollout_id = self.seed = rollout_id
         self.prefix = prefix
         self.latest = started
         """The latest time of any event so far: clocks differ between machines, but time does not go back."""
@@ -131,10 +132,13 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         return future
 
     def draw(self) -> str:
-        """A name for one drawing of randomness, unique in the rollout and independent of timing."""
+        """A name for one drawing of randomness, unique in the rollout and independent of timing.
+
+        Of a fork it is the parent's, as long as the code is given what they share.
+        """
         branch = self._branch()
         branch.draws += 1
-        return f"{self.rollout_id}/{self.prefix}{branch.path}_{branch.draws - 1}"
+        return f"{self.seed}/{self.prefix}{branch.path}_{branch.draws - 1}"
 
     def fire(self, timer: Timer) -> None:
         """A timer's reply has come."""

@@ -117,9 +117,10 @@ class _Matcher:
             self._next = next(self._expected, None)
 
     def _difference(self, recorded: RecordedCall, call: Call) -> NondeterminismError | None:
+        routed = self._history.routed.get(call.instance, call.instance)
         for name, was, now in (
             ("kind", recorded.kind, call.kind),
-            ("instance", recorded.instance, call.instance),
+            ("instance", recorded.instance, routed if recorded.instance == routed else call.instance),
             ("type", recorded.type, call.type),
         ):
             if was != now:

@@ -16,7 +16,7 @@ import msgspec
 
 from bus import Bus, Conflict, Replies, Unreachable
 from components.durable import Call, Execution, from_recorded, reexecute
-from components.durable.history import SUB_CALL
+from components.durable.history import SUB_CALL, History
 from components.workers.rollout import NOT_BEGUN, Rollout
 from components.workers.stops import was_stopped
 from contracts.events import Event, Recorded
@@ -73,11 +73,11 @@ async def adopt(
     if rollout.ended:
         return None
     if mine:
-        rollout.taken_at(mine[0].event.time)
+        rollout.taken_at(_taken(rollout, recorded, mine))
     rollout.tally.adoptions = len(_claims(rollout, recorded))
     rollout.execution = execution = fresh(rollout)
     blobs = {entry.event.dataref: data[entry.seq] for entry in mine if entry.event.dataref and entry.seq in data}
-    calls = reexecute(execution, from_recorded(recorded, prefix=rollout.prefix, blobs=blobs))
+    calls = reexecute(execution, _history(rollout, recorded, blobs))
     timers, outstanding = [], execution.outstanding
     for entry in mine:
         event = entry.event
@@ -192,6 +192,20 @@ def _claims(rollout: Rollout, recorded: list[Recorded]) -> list[Adopted]:
         for entry in recorded
         if entry.event.type == "rollout.adopted" and entry.event.callkey == rollout.event.callkey
     ]
+
+
+def _history(rollout: Rollout, recorded: list[Recorded], blobs: dict[str, bytes]) -> History:
+    fork = rollout.request.fork
+    routed = fork.routed if fork is not None else None
+    return from_recorded(recorded, prefix=rollout.prefix, blobs=blobs, routed=routed)
+
+
+def _taken(rollout: Rollout, recorded: list[Recorded], mine: list[Recorded]) -> datetime:
+    """When the first worker took it. What a fork has from its parent is older: its first worker adopted it."""
+    if rollout.request.fork is None:
+        return mine[0].event.time
+    claims = (entry for entry in recorded if entry.event.type == "rollout.adopted")
+    return next((entry.event.time for entry in claims if entry.event.callkey == ROOT_CALL), datetime.now(UTC))
 
 
 def _begun(rollout: Rollout, recorded: list[Recorded]) -> bool:

@@ -153,7 +153,7 @@ class AgentWorker:
         if reason is not None:
             await self._cancel(rollout, reason)
             return
-        if rollout.delivery.redelivered:
+        if rollout.delivery.redelivered or rollout.request.fork is not None:
             rollout.stale = True
             self._hold(rollout)
         else:

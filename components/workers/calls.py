@@ -86,14 +86,16 @@ class Calls:
         return True
 
     def _request(self, rollout: Rollout, call: Call) -> Event:
-        if call.kind != "timers" and call.instance not in self._slots_of:
+        fork = rollout.request.fork
+        instance = call.instance if fork is None else fork.routed.get(call.instance, call.instance)
+        if call.kind != "timers" and instance not in self._slots_of:
             known = ", ".join(sorted(self._slots_of))
-            raise Unsendable(f"call {call.key}: this deployment has no instance {call.instance!r}; it has: {known}")
+            raise Unsendable(f"call {call.key}: this deployment has no instance {instance!r}; it has: {known}")
         subjects = self._bus.subjects
-        slots = self._slots_of.get(call.instance, 1)
+        slots = self._slots_of.get(instance, 1)
         return self._bus.event(
             type=call.type,
-            subject=subjects.request(call.kind, call.instance, slots, rollout.id, call.key),
+            subject=subjects.request(call.kind, instance, slots, rollout.id, call.key),
             data=call.data,
             rolloutid=rollout.id,
             callkey=call.key,

@@ -12,9 +12,18 @@ from contracts.tasks import Task
 
 
 def execution_of(
-    agent: type[Agent[AgentConfig]], config: AgentConfig, event: Event, request: RolloutRequest, *, prefix: str = ""
+    agent: type[Agent[AgentConfig]],
+    config: AgentConfig,
+    event: Event,
+    request: RolloutRequest,
+    *,
+    prefix: str = "",
+    seed: str = "",
 ) -> Execution[RolloutResult]:
-    """A fresh execution; `event` is the request's event, `request` its data, and call keys begin with `prefix`."""
+    """A fresh execution; `event` is the request's event, `request` its data, and call keys begin with `prefix`.
+
+    `seed` is that of an agent's call which a fork has from its parent.
+    """
     info = RolloutInfo(
         rollout_id=event.rolloutid,
         run_id=request.run_id,
@@ -29,4 +38,12 @@ def execution_of(
         result = await running.run(Task(request.task))
         return result if prefix else running.cited(result)  # who called a nested agent reads its result as it stands
 
-    return Execution(event.rolloutid, main, time=event.time, prefix=prefix, cause=event.id)
+    fork = request.fork
+    return Execution(
+        event.rolloutid,
+        main,
+        time=fork.started if fork is not None else event.time,
+        prefix=prefix,
+        cause=event.id,
+        seeds=fork.seeds if fork is not None else ((0, seed),) if seed else (),
+    )

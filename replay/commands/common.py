@@ -17,7 +17,7 @@ from components.loading import INSTALLED, add_roots
 from contracts.errors import InvalidName
 from contracts.ids import check_name
 from replay.errors import Misused
-from replay.opening import Where
+from replay.opening import Where, choose
 
 T = TypeVar("T")
 
@@ -38,6 +38,15 @@ Files = Annotated[
         "--file", metavar="FILE", help="Read exported events (JSONL); may be given again.", show_default=False
     ),
 ]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="A resolved config (a run's config.yaml, or `jetgym validate CONFIG --yaml`) to use instead of the "
+        "recorded one.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output, for programs.")]
 
 console = Console(highlight=False)
@@ -53,6 +62,16 @@ def where(run: str | None, url: str | None, namespace: str, files: list[Path] | 
     except InvalidName as error:
         raise Misused(str(error)) from error
     return Where(run=run, url=url, namespace=namespace, files=tuple(files or ()))
+
+
+def by_source(place: Where, names: list[str]) -> list[tuple[Where, list[str]]]:
+    """The names, by the run's directory that each is in: a run's server is started once."""
+    if not names or not place.is_local:
+        return [(place, names)]
+    found: dict[Path, list[str]] = {}
+    for name in names:
+        found.setdefault(choose(place, name).path, []).append(name)
+    return [(msgspec.structs.replace(place, run=str(path)), inside) for path, inside in found.items()]
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:

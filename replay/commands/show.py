@@ -45,7 +45,8 @@ def show(
 
     Times on the left are seconds since the rollout was requested. A call's
     own time is what its worker took; "queued" is what it waited and travelled.
-    On the right stand the call's key and the worker that answered it.
+    On the right stand the number of the call's event, as `fork --at` takes
+    it, its key, and the worker that answered it.
 
     \b
     replay show last

@@ -2,20 +2,20 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from replay.bulk import Bulk, Summary
 from replay.commands.common import (
+    Config,
     Files,
     Json,
     Namespace,
     Run,
     Url,
+    by_source,
     console,
     errors,
     run_async,
@@ -27,7 +27,7 @@ from replay.errors import Misused, UnknownName
 from replay.facts import Facts, facts_of
 from replay.findings import draw_summary, draw_verdict
 from replay.names import find_rollout
-from replay.opening import Where, choose, open_source, run_in
+from replay.opening import Where, open_source, run_in
 from replay.places import read_config
 from replay.rows import rows
 from replay.source import Source
@@ -46,15 +46,7 @@ def verify(
     ] = None,
     *,
     run: Run = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            help="A resolved config (a run's config.yaml, or `jetgym validate CONFIG --yaml`) to use instead of the "
-            "recorded one.",
-            show_default=False,
-        ),
-    ] = None,
+    config: Config = None,
     url: Url = None,
     namespace: Namespace = "jetgym",
     file: Files = None,
@@ -82,21 +74,11 @@ def verify(
     override = read_config(config) if config is not None else None
     roots = use_own_components()
     summary = Summary()
-    for source, names in _by_source(place, rollouts or []):
+    for source, names in by_source(place, rollouts or []):
         run_async(_verify(source, names, override, roots, summary, json=json))
     if not json and not rollouts:
         draw_summary(summary, console)
     raise typer.Exit(summary.exit_code)
-
-
-def _by_source(place: Where, names: list[str]) -> list[tuple[Where, list[str]]]:
-    """The names, by the run's directory that each is in: a run's server is started once."""
-    if not names or not place.is_local:
-        return [(place, names)]
-    found: dict[Path, list[str]] = {}
-    for name in names:
-        found.setdefault(choose(place, name).path, []).append(name)
-    return [(msgspec.structs.replace(place, run=str(path)), inside) for path, inside in found.items()]
 
 
 async def _verify(

@@ -59,7 +59,7 @@ def test_snapshots_are_not_part_of_the_story() -> None:
 
 
 STORY = """\
-  0.333 s model policy  250 ms + 83 ms queued                 m_0 @ policy-0-bbb
+  0.333 s model policy  250 ms + 83 ms queued              #2 m_0 @ policy-0-bbb
           tools     add, multiply
           user      What are 5 + 7 and 5 * 7?
           calls     add(a=5, b=7)
@@ -67,18 +67,18 @@ STORY = """\
                     10 tokens in, 5 out
 
           ┌ 2 in parallel
-  1.000 s │ tool add  250 ms + 417 ms queued               m1_0 @ calc_env-0-bbb
+  1.000 s │ tool add  250 ms + 417 ms queued            #4 m1_0 @ calc_env-0-bbb
           │ returns   12
           │
-  1.333 s │ tool multiply  250 ms + 417 ms queued          m2_0 @ calc_env-0-bbb
+  1.333 s │ tool multiply  250 ms + 417 ms queued       #5 m2_0 @ calc_env-0-bbb
           │ returns   35
           └
 
-  2.333 s model policy  250 ms + 83 ms queued                 m_1 @ policy-0-bbb
+  2.333 s model policy  250 ms + 83 ms queued              #8 m_1 @ policy-0-bbb
           says      12 and 35
                     10 tokens in, 5 out
 
-  3.000 s verify calc_env  250 ms + 83 ms queued            m_2 @ calc_env-0-bbb
+  3.000 s verify calc_env  250 ms + 83 ms queued        #10 m_2 @ calc_env-0-bbb
           reward    1 = right 0.75 + short 0.25
 
   3.667 s completed  reward 1                                      by calc-0-aaa

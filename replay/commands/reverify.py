@@ -1,0 +1,141 @@
+"""`replay reverify`: recorded responses, scored again by the verifier that is here now."""
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from replay.bulk import Bulk
+from replay.commands.common import (
+    Config,
+    Files,
+    Json,
+    Namespace,
+    Run,
+    Url,
+    by_source,
+    console,
+    run_async,
+    use_own_components,
+    where,
+    write_json,
+)
+from replay.errors import Misused, UnknownName
+from replay.facts import facts_of
+from replay.log_source import LogSource
+from replay.names import find_rollout
+from replay.opening import Where, open_source, run_in
+from replay.page import counted, number
+from replay.places import read_config
+from replay.reverify import Change, Rescore, append, changed, rescore
+from replay.rows import rows
+from replay.source import load
+from replay.verify import Resolved
+
+_SHOWN = 50
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("reverify", no_args_is_help=True)(reverify)
+
+
+def reverify(
+    rollouts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ID…", help="Rollouts, by ID, its beginning, or `last`.", show_default=False),
+    ] = None,
+    *,
+    run: Run = None,
+    config: Config = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would change, and append nothing.")] = False,
+    url: Url = None,
+    namespace: Namespace = "jetgym",
+    file: Files = None,
+    json: Json = False,
+) -> None:
+    """Scores recorded responses again with the verifier that is here now, and appends the rewards as revisions.
+
+    A verifier that looks at the session gets it made again, from the recorded
+    seed and calls. What was recorded stays as it is: a revision is one more
+    event, and the latest one is the reward that `list`, `show` and the result
+    files tell. Told are the rewards that change, and the rollouts whose
+    advantage within their group changes its sign. Without IDs, all completed
+    rollouts of the run are scored.
+
+    Ends with 0 if no reward changes, 1 if one does, 2 if one could not be scored.
+
+    \b
+    replay reverify --run last --dry-run
+    replay reverify r1129-1612-x7k2-00003-01
+    replay reverify --run r1129-1612-x7k2 --config stricter.yaml
+    replay reverify --file rollouts.jsonl --config config.yaml --dry-run
+    """  # noqa: D301 - the help keeps these lines as they are
+    place = where(run, url, namespace, file)
+    if not rollouts and run is None and not file:
+        raise Misused("name rollouts, or a run with --run (`--run last` is the newest)")
+    if file and not dry_run:
+        raise Misused("nothing can be appended to a file of exported events: give --dry-run")
+    override = read_config(config) if config is not None else None
+    roots = use_own_components()
+    scores: list[Rescore] = []
+    for source, names in by_source(place, rollouts or []):
+        scores += run_async(_reverify(source, names, override, roots, dry_run=dry_run))
+    changes = changed(scores)
+    if json:
+        for score in scores:
+            write_json(score)
+    else:
+        draw(scores, changes, dry_run=dry_run)
+    failed = any(score.verdict == "could not run" for score in scores)
+    raise typer.Exit(2 if failed else 1 if any(score.verdict == "differs" for score in scores) else 0)
+
+
+async def _reverify(
+    place: Where, names: list[str], override: Resolved | None, roots: list[str], *, dry_run: bool
+) -> list[Rescore]:
+    scores = []
+    async with open_source(place) as source:
+        facts = await facts_of(source)
+        run = await run_in(source, place)
+        ids = [await find_rollout(source, name, run) for name in names]
+        if not names:
+            ids = [row.rollout_id async for row in rows(source, facts, run) if row.outcome == "completed"]
+        if not ids:
+            raise UnknownName(f"there is no completed rollout in {source.name}")
+        async with Bulk(source, facts, override, roots) as bulk:
+            for rollout in ids:
+                trajectory = await load(source, rollout)
+                score, revised = await rescore(bulk, trajectory)
+                if revised is not None and not dry_run:
+                    assert isinstance(source, LogSource)
+                    score = score.numbered(await append(source.bus, trajectory, revised))
+                scores.append(score)
+    return scores
+
+
+def draw(scores: list[Rescore], changes: list[Change], *, dry_run: bool) -> None:
+    """Tells what changed."""
+    counts = Counter(score.verdict for score in scores)
+    told = f"{counted(len(scores), 'rollout')} scored again: {counts['same']:,} the same, {counts['differs']:,} changed"
+    if counts["could not run"]:
+        told += f", {counts['could not run']:,} could not be scored"
+    console.print(told, style="bold", markup=False)
+    for change in [each for each in changes if each.was != each.reward or each.flips][:_SHOWN]:
+        one, other = change.advantages
+        flips = "  advantage changes its sign" if change.flips else ""
+        line = Text.assemble(
+            (f"  {change.rollout_id}  ", "bold"),
+            f"{number(change.was)} → {number(change.reward)}  advantage {number(one)} → {number(other)}",
+            (flips, "yellow"),
+        )
+        console.print(line, soft_wrap=True)
+    reasons = Counter(score.reason or score.error for score in scores if score.reason or score.error)
+    for why, count in reasons.most_common(_SHOWN):
+        console.print(f"  {count:,} times: {why}", style="yellow", markup=False, soft_wrap=True)
+    flipped = sum(change.flips for change in changes)
+    if flipped:
+        console.print(f"{counted(flipped, 'advantage')} changed the sign", markup=False)
+    if dry_run:
+        console.print("nothing was appended (--dry-run)", style="dim")

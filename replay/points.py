@@ -1,0 +1,74 @@
+"""Which event of a rollout is meant by `--at`?
+
+Called by `fork` and `whatif`. Pure. A point is named by an event's number, as `show` prints it, by a call's key, by
+`turn:K` (the K-th model call, from 1), or by `end`.
+"""
+
+from typing import Final
+
+import msgspec
+
+from components.durable.history import SUB_CALL
+from contracts.ids import ROOT_CALL
+from replay.errors import Misused
+from replay.names import one_of
+from replay.trajectory import Call, Trajectory
+
+END: Final = "end"
+_TURN: Final = "turn:"
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in a rollout's history: before an event."""
+
+    seq: int | None
+    """Number of the event; 0 for the rollout's request, None after the last one."""
+    call: Call | None = None
+    """The call that the event belongs to."""
+
+
+def point(trajectory: Trajectory, at: str) -> Point:
+    """What `at` means in this rollout. Raises `Misused` or `UnknownName`."""
+    if at == END:
+        return Point(seq=None)
+    if at in ("0", ROOT_CALL):
+        return Point(seq=0)
+    if at.isdigit():
+        return _numbered(trajectory, int(at))
+    if at.startswith(_TURN):
+        return _before(_turn(trajectory, at.removeprefix(_TURN)))
+    if at in trajectory.calls:
+        return _before(trajectory.calls[at])
+    key = one_of(list(trajectory.calls), at, "call")
+    return _before(trajectory.calls[key])
+
+
+def turns(trajectory: Trajectory) -> list[Call]:
+    """The model calls of the rollout's own agent, in the order in which they were asked."""
+    return [call for call in trajectory.calls.values() if call.what == "model" and SUB_CALL not in call.key]
+
+
+def _before(call: Call) -> Point:
+    return Point(seq=call.requested.seq, call=call)
+
+
+def _numbered(trajectory: Trajectory, number: int) -> Point:
+    if number == trajectory.requested.seq:
+        return Point(seq=0)
+    if trajectory.ended is not None and number == trajectory.ended.seq:
+        return Point(seq=None)
+    for call in trajectory.calls.values():
+        if number == call.requested.seq or (call.replied is not None and number == call.replied.seq):
+            return Point(seq=number, call=call)
+    first, last = trajectory.events[0].seq, trajectory.events[-1].seq
+    raise Misused(
+        f"event {number} is no request or reply of {trajectory.rollout_id}, whose events are between {first} and "
+        f"{last}: `replay show` prints their numbers; or name a call by its key, `{_TURN}K`, or `{END}`"
+    )
+
+
+def _turn(trajectory: Trajectory, number: str) -> Call:
+    known = turns(trajectory)
+    if not number.isdigit() or not 1 <= int(number) <= len(known):
+        raise Misused(f"there is no turn {number!r}: {trajectory.rollout_id} has the turns 1 to {len(known)}")
+    return known[int(number) - 1]

@@ -1,0 +1,218 @@
+"""What a fork shares with its parent, and what an agent's code does after it."""
+
+import random
+
+import msgspec
+import pytest
+
+from components.agents.base import Agent, AgentConfig
+from components.agents.simple_agent.app import SimpleAgent
+from contracts.events import CallError
+from contracts.responses import Response, ResponseCreateParams, user_message
+from contracts.rollouts import RolloutResult
+from replay.edits import Edit
+from replay.engine import departure_of, upcoming
+from replay.errors import Misused, UnknownName
+from replay.fork import Changes, Plan
+from replay.points import point
+from replay.trajectory import Trajectory
+from tests.unit.replay.examples import (
+    CALC,
+    CALCULATOR,
+    Delegating,
+    Patient,
+    calculator,
+    recorded_run,
+    task,
+    trajectory_of,
+)
+from tests.unit.replay.recorder import Recorder
+
+
+class Dicing(Agent[AgentConfig]):
+    """Asks with a number of its own, and with the time, in each of three turns."""
+
+    async def responses(self, request: ResponseCreateParams) -> Response:
+        for _ in range(3):
+            text = f"{self.random().random()} {self.uuid()} {self.now()}"
+            reply = await self.model.responses(request.model_copy(update={"input": [user_message(text)]}))
+        return reply
+
+
+CONFIG = AgentConfig(model="policy", resources="calc_env")
+AGENTS: dict[str, tuple[type[Agent], AgentConfig]] = {
+    **CALC,
+    "patient": (Patient, CONFIG),
+    "dicing": (Dicing, CONFIG),
+    "delegating": (Delegating, CONFIG),
+}
+
+
+def recorded(agent: str, seed: int = 0) -> Trajectory:
+    recorder = Recorder(AGENTS, calculator)
+    recorder.rollout("r1-00000-00", agent, task(), order=random.Random(seed))
+    return trajectory_of(recorder)
+
+
+NOTHING = Edit()
+
+
+def plan(parent: Trajectory, at: str, edit: Edit = NOTHING, **changes: object) -> Plan:
+    return Plan(parent, point(parent, at), Changes(edit=edit, **changes))  # type: ignore[arg-type]
+
+
+def ahead(planned: Plan, agent: str) -> tuple[list[str], RolloutResult | None]:
+    fork = planned.trajectory()
+    found = upcoming(fork, next(fork.executions()), *AGENTS[agent])
+    assert found.departure is None, found.departure
+    for call in found.calls:
+        recorded = planned.parent.calls.get(call.key)
+        assert recorded is None or recorded.requested.event.data == msgspec.Raw(call.data)
+    return [call.key for call in found.calls], found.result
+
+
+@pytest.mark.parametrize("agent", ["calc", "patient", "dicing", "delegating"])
+def test_after_any_prefix_the_code_asks_for_what_is_recorded_next(agent: str) -> None:
+    """R2, offline: at every event the code makes exactly the recorded calls that had no answer yet."""
+    parent = recorded(agent)
+    for event in parent.events:
+        planned = plan(parent, str(event.seq))
+        keys, result = ahead(planned, agent)
+        shared = {call.key for call in planned.shared}
+        if event is parent.ended:
+            assert (keys, result is not None) == ([], True)
+            continue
+        assert not shared & set(keys)
+        first = next(
+            key for key, call in parent.calls.items() if key not in shared and call.replied and "--" not in key
+        )
+        assert first in keys
+
+
+def test_a_fork_at_the_end_comes_to_the_recorded_result() -> None:
+    """R2."""
+    parent = recorded("calc")
+    _, result = ahead(plan(parent, "end"), "calc")
+    assert isinstance(parent.outcome, RolloutResult)
+    assert result is not None
+    assert result.reward == parent.outcome.reward
+
+
+def test_a_fork_at_0_shares_nothing() -> None:
+    """R2."""
+    parent = recorded("calc")
+    planned = plan(parent, "0")
+    assert planned.shared == []
+    (event,) = list(planned.trajectory().events)
+    assert event.event.type == "rollout.requested"
+
+
+def test_what_is_shared_stands_under_the_new_id_alone_and_no_pool_takes_it() -> None:
+    """R1."""
+    parent = recorded("delegating")
+    before = [event.raw for event in parent.events]
+    planned = plan(parent, "end")
+    request = planned.request("f1-00000-00", "f1")
+    assert (request.parent, request.run_id) == (parent.rollout_id, "f1")
+    recorder = Recorder(AGENTS, calculator)
+    events = list(planned.events(request, "f1-00000-00", recorder.subjects, "writer", parent.started))
+    assert all(".f1-00000-00" in event.subject and parent.rollout_id not in event.subject for event in events)
+    assert {event.rolloutid for event in events} == {"f1-00000-00"}
+    *shared, last = events
+    assert last.type == "rollout.requested"
+    assert {event.subject.split(".")[4] for event in shared if ".request." in event.subject} == {"_"}
+    assert not {event.id for event in events} & {event.event.id for event in parent.events}
+    assert len({event.id for event in events}) == len(events)
+    assert [event.raw for event in parent.events] == before
+
+
+def test_a_fork_of_a_fork_and_its_nested_agents_are_what_the_code_does() -> None:
+    parent = recorded("delegating")
+    for event in parent.events:
+        fork = plan(parent, str(event.seq)).trajectory()
+        again = plan(fork, "end").trajectory()
+        for run in again.executions():
+            agent, config = AGENTS[run.agent]
+            assert departure_of(again, run, agent, config) is None
+
+
+def test_randomness_after_the_point_is_the_forks_own_and_before_it_the_parents() -> None:
+    parent = recorded("dicing")
+    one, other = (
+        plan(parent, "turn:2", seed=seed).trajectory() if seed else plan(parent, "turn:2").trajectory()
+        for seed in ("", "7")
+    )
+    same, another = (upcoming(fork, next(fork.executions()), *AGENTS["dicing"]) for fork in (one, other))
+    assert same.departure is another.departure is None
+    assert same.calls[0].data != another.calls[0].data
+
+
+def test_an_edited_reply_is_what_the_code_goes_on_with() -> None:
+    parent = recorded("calc")
+    tools = [call for call in parent.calls.values() if call.what == "tool"]
+    last = max(tools, key=lambda call: call.replied.seq if call.replied else 0)
+    planned = plan(parent, last.key, Edit(fields=("output=47",)))
+    fork = planned.trajectory()
+    found = upcoming(fork, next(fork.executions()), SimpleAgent, CALCULATOR)
+    (call,) = found.calls
+    assert b"47" in fork.whole(call.what, call.data, "")
+
+
+def test_a_models_text_can_be_set_by_name_and_ends_the_conversation() -> None:
+    parent = recorded("calc")
+    planned = plan(parent, "turn:2", Edit(fields=("text=It is 12.",)))
+    fork = planned.trajectory()
+    found = upcoming(fork, next(fork.executions()), SimpleAgent, CALCULATOR)
+    assert [call.what for call in found.calls] == ["verify"]
+    assert b"It is 12." in fork.whole("verify", found.calls[0].data, "")
+
+
+def test_a_dropped_call_fails() -> None:
+    parent = recorded("calc")
+    fork = plan(parent, "turn:1", Edit(drop=True)).trajectory()
+    found = upcoming(fork, next(fork.executions()), SimpleAgent, CALCULATOR)
+    assert isinstance(found.error, CallError)
+    assert found.error.kind == "unavailable"
+
+
+def test_an_edit_at_0_is_one_of_the_task() -> None:
+    parent = recorded("calc")
+    request = plan(parent, "0", Edit(fields=("responses_create_params.temperature=0.5", "answer=7"))).request("f", "f1")
+    assert msgspec.json.decode(request.task)["responses_create_params"]["temperature"] == 0.5
+    assert msgspec.json.decode(request.task)["answer"] == 7
+
+
+def test_calls_can_go_to_another_model_from_the_point_on() -> None:
+    parent = recorded("calc")
+    fork = plan(parent, "turn:2", routed={"policy": "judge"}).trajectory()
+    found = upcoming(fork, next(fork.executions()), SimpleAgent, CALCULATOR)
+    assert found.departure is None
+    assert fork.request.fork is not None
+    assert fork.request.fork.routed == {"policy": "judge"}
+    assert {call.instance for call in fork.calls.values() if call.what == "model"} == {"policy"}
+
+
+@pytest.mark.parametrize(
+    ("at", "edit", "says"),
+    [
+        ("turn:9", Edit(), "has the turns 1 to 2"),
+        ("99", Edit(), "no request or reply"),
+        ("0", Edit(drop=True), "the task"),
+        ("end", Edit(drop=True), "after the last event"),
+        ("turn:1", Edit(drop=True, fields=("a=1",)), "one of"),
+        ("turn:1", Edit(fields=("nothing.here=1",)), "there is no 'nothing'"),
+        ("turn:1", Edit(fields=("output.9.x=1",)), "items 0 to 1"),
+        ("turn:1", Edit(fields=("a",)), "PATH=VALUE"),
+        ("turn:1", Edit(reply=b"{"), "no JSON"),
+        ("m1_0", Edit(fields=("text=a",)), "no model's reply"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_what_there_is(at: str, edit: Edit, says: str) -> None:
+    parent = trajectory_of(recorded_run(1))
+    with pytest.raises(Misused, match=says):
+        plan(parent, at, edit).trajectory()
+
+
+def test_a_call_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(UnknownName, match="m_0"):
+        plan(trajectory_of(recorded_run(1)), "m_9")
