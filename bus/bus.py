@@ -17,7 +17,7 @@ from bus.connection import Connection, connect
 from bus.deadletter import DEAD_LETTER, DeadLetter, Reason, letter_data
 from bus.direct import Stored
 from bus.errors import BusError, Conflict, EventIdReused, PayloadTooLarge, PublishRefused
-from bus.history import history, last_event, recorded_of
+from bus.history import history, history_stream, last_event, recorded_of
 from bus.pool import Pool
 from bus.publish import Publisher
 from bus.pull import ConsumerConfig
@@ -337,6 +337,10 @@ class Bus:
     async def history(self, rollout: str) -> list[Recorded]:
         """Every event of one rollout that is in the log now, in its order."""
         return await history(self._connection, self.subjects, rollout)
+
+    def history_stream(self, rollout: str) -> AsyncGenerator[Recorded, None]:
+        """`history` for a rollout of any length: at most 1,024 events, or what is read ahead, are in memory."""
+        return history_stream(self._connection, self.subjects, rollout)
 
     async def last(self, subject: str) -> Recorded | None:
         """The newest event under `subject`, which may hold wildcards after the partition."""

@@ -4,11 +4,13 @@ Called by workers on a redelivery or an adoption, and by replay. One event a sub
 the whole history, which one request answers. What cannot be decoded is left out and told: it is in a dead letter.
 """
 
+from collections.abc import AsyncGenerator
+
 import structlog
 
 from bus.connection import Connection
-from bus.direct import Stored, last
-from bus.scan import all_of
+from bus.direct import Stored, TooManySubjects, last, last_of_each
+from bus.scan import all_of, read
 from bus.subjects import Subjects
 from contracts.codec import decode
 from contracts.errors import InvalidEvent
@@ -22,6 +24,21 @@ async def history(connection: Connection, subjects: Subjects, rollout: str) -> l
     stream, filters = subjects.stream(subjects.partition(rollout)), subjects.history_of(rollout)
     stored = await all_of(connection, stream, filters)
     return [recorded for message in stored if (recorded := recorded_of(message)) is not None]
+
+
+async def history_stream(connection: Connection, subjects: Subjects, rollout: str) -> AsyncGenerator[Recorded, None]:
+    """See `Bus.history_stream`."""
+    stream, filters = subjects.stream(subjects.partition(rollout)), subjects.history_of(rollout)
+    try:
+        few = await last_of_each(connection, stream, filters)
+    except TooManySubjects:
+        async for message in read(connection, stream, filters, start=1, follow=False):
+            if (recorded := recorded_of(message)) is not None:
+                yield recorded
+        return
+    for message in few:
+        if (recorded := recorded_of(message)) is not None:
+            yield recorded
 
 
 async def last_event(connection: Connection, subjects: Subjects, subject: str) -> Recorded | None:

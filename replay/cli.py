@@ -18,7 +18,7 @@ import structlog
 import typer
 
 _SHADOWING: Final = Path(__file__).resolve().parent.parent / "contracts" / "shadowing.py"
-COMMANDS: Final = ("list", "show", "verify", "diff", "whatif", "fork", "reverify", "retool", "ui")
+COMMANDS: Final = ("list", "show", "stats", "verify", "diff", "whatif", "fork", "reverify", "retool", "ui")
 
 HELP: Final = """
 Reads and re-runs the trajectories of rollouts: from a run's log, from a server, or from a file.
@@ -27,6 +27,7 @@ Reads and re-runs the trajectories of rollouts: from a run's log, from a server,
 replay list                 the rollouts of the newest run in results/
 replay list --runs          all runs here
 replay show last            the story of the rollout that ended last
+replay stats                a run at a glance, with histograms
 replay verify last          the agent's code again, on the recorded replies
 replay verify --run last    all rollouts of a run: its agents' regression test
 replay diff A B             where two rollouts part, word by word

@@ -68,6 +68,11 @@ class FileSource:
         """See `Source`."""
         return list(self._read(self._rollouts[rollout_id])) if rollout_id in self._rollouts else []
 
+    async def stream(self, rollout_id: str) -> AsyncIterator[Recorded]:
+        """See `Source`."""
+        for recorded in self._read(self._rollouts.get(rollout_id, array("Q"))):
+            yield recorded
+
     async def data(self, event: Event) -> bytes:
         """See `Source`."""
         return await self.fetch_blob(event.dataref) if event.dataref else bytes(event.data)

@@ -33,6 +33,11 @@ class LogSource:
         """See `Source`."""
         return await self._bus.history(rollout_id)
 
+    async def stream(self, rollout_id: str) -> AsyncIterator[Recorded]:
+        """See `Source`."""
+        async for recorded in self._bus.history_stream(rollout_id):
+            yield recorded
+
     async def data(self, event: Event) -> bytes:
         """See `Source`."""
         try:

@@ -21,6 +21,9 @@ class Source(Protocol):
     async def history(self, rollout_id: str) -> list[Recorded]:
         """All events of a rollout in the order of the log; empty where there is no such rollout."""
 
+    def stream(self, rollout_id: str) -> AsyncIterator[Recorded]:
+        """`history`, as a stream: a long rollout is never in memory as a whole."""
+
     async def data(self, event: Event) -> bytes:
         """The event's data, also where it is a claim check. Raises `NoSource` if its blob is missing."""
 

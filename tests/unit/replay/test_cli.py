@@ -92,6 +92,16 @@ def test_list_filters(replay: Replay, log: Path) -> None:
     assert replay("list", "--file", log, "--run", "r1", "--json")[1].count("\n") == 3
 
 
+def test_stats_sum_up_a_run(replay: Replay, log: Path) -> None:
+    code, out, err = replay("stats", "--file", log)
+    assert (code, err) == (0, "")
+    assert out.startswith("all runs  3 rollouts")
+    figures = json.loads(replay("stats", "r1", "--file", log, "--json")[1])
+    assert (figures["run_id"], figures["rollouts"], figures["reward"]["mean"]) == ("r1", 3, 1.0)
+    assert json.loads(replay("stats", "--quick", "--file", log, "--json")[1])["calls"] is None
+    assert replay("stats", "--file", log, "--agent", "nobody")[0] == 2
+
+
 def test_show_tells_the_story_without_colours_where_there_is_no_terminal(replay: Replay, log: Path) -> None:
     code, out, err = replay("show", "last", "--file", log)
     assert (code, err) == (0, "")

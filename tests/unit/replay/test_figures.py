@@ -1,0 +1,87 @@
+"""`replay stats`: what a run comes to."""
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from components.agents.base import AgentConfig
+from replay.charts import draw_figures
+from replay.facts import facts_of
+from replay.figures import NAMES, RunFigures, figures_of
+from replay.file_source import FileSource, export_lines
+from tests.unit.replay.examples import CALC, Clumsy, calculator, recorded_run, task
+from tests.unit.replay.recorder import Recorder
+
+
+def source(path: Path, recorder: Recorder) -> FileSource:
+    path.write_bytes(b"".join(line + b"\n" for line in export_lines(recorder.log, {})))
+    return FileSource([path])
+
+
+async def figures(path: Path, recorder: Recorder, run: str | None = None) -> RunFigures:
+    found = source(path, recorder)
+    return await figures_of(found, await facts_of(found), run)
+
+
+def mixed() -> Recorder:
+    """Three that are completed, one that failed, one in flight."""
+    recorder = Recorder({**CALC, "clumsy": (Clumsy, AgentConfig(model="policy", resources="calc_env"))}, calculator)
+    for index in range(3):
+        recorder.rollout(f"r1-{index:05d}-00", "calc", task(), index=index)
+    recorder.rollout("r1-00003-00", "clumsy", task(), index=3)
+    recorder.rollout("r1-00004-00", "calc", task(), index=4, stop_after=1)
+    return recorder
+
+
+async def test_every_rollout_is_counted_by_its_end(tmp_path: Path) -> None:
+    found = await figures(tmp_path / "log.jsonl", mixed())
+    assert found.outcomes == {"completed": 3, "failed": 1, "in flight": 1}
+    assert found.agents == {"calc": 4, "clumsy": 1}
+    assert (found.reward.count, found.reward.mean) == (3, 1.0)
+    assert list(found.failures) == ["agent_error"]
+    assert found.failures["agent_error"].examples == ["r1-00003-00"]
+    assert (found.turns.count, found.turns.maximum) == (4, 2)
+
+
+async def test_calls_are_counted_with_the_times_of_callee_and_queue(tmp_path: Path) -> None:
+    found = await figures(tmp_path / "log.jsonl", mixed())
+    assert found.calls is not None
+    assert found.tools is not None
+    assert found.calls["model"].calls == 3 * 2 + 1 + 1
+    assert found.calls["tool"].unanswered == 2
+    assert {name: tool.calls for name, tool in found.tools.items()} == {"add": 4, "multiply": 4}
+    assert found.calls["verify"].worked.p50 == 0.25
+    assert found.calls["verify"].waited.count == 3
+
+
+async def test_a_run_of_several_is_counted_alone(tmp_path: Path) -> None:
+    recorder = recorded_run(2, runs=("r1", "r2"))
+    assert (await figures(tmp_path / "log.jsonl", recorder, "r2")).rollouts == 2
+    assert (await figures(tmp_path / "log.jsonl", recorder)).rollouts == 4
+
+
+async def test_tools_without_end_are_counted_together(tmp_path: Path) -> None:
+    """A model may make up names."""
+    recorder = recorded_run(1)
+    many = b"".join(
+        line.replace(b'"name":"add"', b'"name":"t%d"' % number) + b"\n"
+        for number in range(NAMES + 10)
+        for line in export_lines(recorder.log, {})
+        for line in [line.replace(b"r1-00000-00", b"r1-00000-%d" % number)]
+    )
+    (tmp_path / "log.jsonl").write_bytes(many)
+    found = FileSource([tmp_path / "log.jsonl"])
+    told = await figures_of(found, await facts_of(found), None)
+    assert told.tools is not None
+    assert len(told.tools) == NAMES + 1
+    assert sum(tool.calls for tool in told.tools.values()) == 2 * (NAMES + 10)
+
+
+async def test_the_page_fits_80_columns(tmp_path: Path) -> None:
+    output = io.StringIO()
+    draw_figures(await figures(tmp_path / "log.jsonl", mixed()), Console(file=output, width=80))
+    told = output.getvalue()
+    assert max(map(len, told.splitlines())) <= 80
+    assert "1 agent_error, such as r1-00003-00" in told
+    assert "multiply" in told
