@@ -182,6 +182,20 @@ class Bus:
             event = await self._check_in(event)
         return await self._publisher.post(subject, self.subjects.stream_of(event.subject), self._raw(event), _judge)
 
+    async def copy(self, recorded: Recorded) -> int:
+        """Stores an event of another log with exactly its bytes, under its own ID and subject; raises as `publish`.
+
+        What it refers to is stored before, with `store_blob`.
+        """
+        subject, raw = _subject_of(recorded.event), recorded.raw
+        self._check_size(recorded.event, raw)
+        stream = self.subjects.stream_of(recorded.event.subject)
+        return await (await self._publisher.post(subject, stream, raw, _judge))
+
+    async def store_blob(self, data: bytes) -> str:
+        """Stores what events refer to, if it is not there yet; returns its reference when it can be read."""
+        return await self._blobs.store(data)
+
     def post_at_once(self, event: Event) -> asyncio.Future[int] | None:
         """`post` that waits for nothing; None where it would have to: for room in flight, for its data to be stored."""
         if self._is_blob(event) or not self._publisher.has_room:
@@ -194,9 +208,12 @@ class Bus:
 
     def _raw(self, event: Event) -> bytes:
         raw = encode(event)
+        self._check_size(event, raw)
+        return raw
+
+    def _check_size(self, event: Event, raw: bytes) -> None:
         if len(raw) + HEADER_ROOM > self._connection.max_payload:  # the server would end the connection
             raise PayloadTooLarge(f"event {event.type} {event.subject}", len(raw), self._connection.max_payload)
-        return raw
 
     async def fetch_data(self, event: Event) -> bytes:
         """The event's data, from its blob if it has one; raises `BlobLost`."""

@@ -18,7 +18,20 @@ import structlog
 import typer
 
 _SHADOWING: Final = Path(__file__).resolve().parent.parent / "contracts" / "shadowing.py"
-COMMANDS: Final = ("list", "show", "stats", "verify", "diff", "whatif", "fork", "reverify", "retool", "ui")
+COMMANDS: Final = (
+    "list",
+    "show",
+    "stats",
+    "verify",
+    "diff",
+    "whatif",
+    "fork",
+    "reverify",
+    "retool",
+    "export",
+    "import",
+    "ui",
+)
 
 HELP: Final = """
 Reads and re-runs the trajectories of rollouts: from a run's log, from a server, or from a file.
@@ -35,6 +48,8 @@ replay whatif last --at m_2 --drop     what the code would ask next
 replay fork last --at turn:2 -n 8      new rollouts from that state on, live
 replay reverify --run last  the rewards again, with today's verifier
 replay retool --run last    the tool calls again, with today's tools
+replay export last -o FILE  its events, messages, spans, a page, …; see --help
+replay import FILE --output results/old   exported events into a log of their own
 replay ui                   all of this in a browser
 
 ID is a rollout's ID, a beginning of it that no other has, or `last`; RUN is the same for runs, or a directory.

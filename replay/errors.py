@@ -7,6 +7,9 @@ ReplayError
 │   └── AmbiguousName  several have it; `candidates` are some of them
 ├── BrokenHistory      the recorded events of a rollout do not make a trajectory
 ├── CannotVerify       re-executing the agent needs something that is not here (code, config, venv)
+├── CannotExport       a rollout has no form in the format that was asked for
+├── CannotImport       a log does not take a file: it is another deployment's, or at work
+│   └── Contradicted   the log holds other events in the same places: nothing was written
 └── CannotFork         a fork cannot go on: no deployment, or the agent's code departs from what is shared
 
 The command line prints the message and exits with code 2; a message says what, where, and the next step.
@@ -17,8 +20,11 @@ from collections.abc import Sequence
 __all__ = [
     "AmbiguousName",
     "BrokenHistory",
+    "CannotExport",
     "CannotFork",
+    "CannotImport",
     "CannotVerify",
+    "Contradicted",
     "Misused",
     "NoSource",
     "ReplayError",
@@ -60,3 +66,15 @@ class CannotVerify(ReplayError):
 
 class CannotFork(ReplayError):
     """A fork cannot be made, or not go on."""
+
+
+class CannotExport(ReplayError):
+    """What happened cannot be said in this format."""
+
+
+class CannotImport(ReplayError):
+    """The events of a file cannot go into this log."""
+
+
+class Contradicted(CannotImport):
+    """The first writer was another one; its events stand."""

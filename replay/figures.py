@@ -1,8 +1,8 @@
 """What does a run come to, in figures? Rewards, lengths, tools, failures, times, policy versions.
 
 Called by `replay stats`. It goes once through the requests and ends of all rollouts, and, unless only these are wanted,
-through the events of each rollout, one event at a time: memory grows neither with the run nor with a rollout. It draws
-nothing.
+through the events of each rollout, one event at a time: memory grows neither with the run nor with a rollout, but for
+the rollouts in flight and those that were scored again. It draws nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from contracts.events import Event, Recorded
 from contracts.rollouts import RolloutStats
 from replay.errors import BrokenHistory
 from replay.facts import Facts
-from replay.rows import Keep, Row, end, requested_row
+from replay.rows import Keep, Row, end, latest_revisions, requested_row
 from replay.source import Source
 from replay.spread import Spread, SpreadFigures
 
@@ -217,6 +217,7 @@ async def figures_of(
             if calls:
                 await counter.look_into(source, row.rollout_id)
 
+    revised = await latest_revisions(source)
     async for recorded in source.outline():
         rollout, data = recorded.event.rolloutid, await source.data(recorded.event)
         if recorded.event.type == "rollout.requested":
@@ -224,7 +225,10 @@ async def figures_of(
             if run_id is None or row.run_id == run_id:
                 open_rows[rollout] = row
         elif rollout in open_rows:
-            await take(end(open_rows.pop(rollout), recorded, data), _stats(recorded, data))
+            row = end(open_rows.pop(rollout), recorded, data)
+            if row.reward is not None and rollout in revised:
+                row.reward = revised[rollout][1]
+            await take(row, _stats(recorded, data))
     for row in open_rows.values():
         await take(row, None)
     return counter.figures(run_id)

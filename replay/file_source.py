@@ -2,8 +2,8 @@
 
 The form: one line a stored event, its bytes exactly as they are in the log (`Recorded.raw`), in the order of the log;
 so an event's sequence here is the number of its line. Data that is a claim check stands before its first use on a line
-of its own, `{"blob": "sha256:<hex>", "data": <the data>}`. A file is read as a stream; only where each event begins is
-kept in memory.
+of its own, `{"blob": "sha256:<hex>", "data": <the data>}`, or with its bytes as `base64` where JSON on one line would
+not be the same bytes. A file is read as a stream; only where each event begins is kept in memory.
 """
 
 from array import array
@@ -34,7 +34,8 @@ class Blob(msgspec.Struct, frozen=True, kw_only=True):
     """The line of data that events refer to."""
 
     blob: str
-    data: msgspec.Raw
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    base64: bytes | None = None
 
 
 class _Place(NamedTuple):
@@ -83,7 +84,8 @@ class FileSource:
             raise NoSource(f"{self.name}: an event refers to {reference}, which is not in the file")
         with self._paths[place.file].open("rb") as file:
             file.seek(place.offset)
-            return bytes(_BLOB.decode(file.readline()).data)
+            found = _BLOB.decode(file.readline())
+        return bytes(found.data) if found.base64 is None else found.base64
 
     async def outline(self) -> AsyncIterator[Recorded]:
         """See `Source`."""
@@ -98,6 +100,22 @@ class FileSource:
     async def deployment(self) -> list[Recorded]:
         """See `Source`."""
         return list(self._read(self._deployment))
+
+    @property
+    def rollouts(self) -> list[str]:
+        """The IDs of all rollouts, in the order of their first events."""
+        return list(self._rollouts)
+
+    @property
+    def blobs(self) -> list[str]:
+        """The references of all blobs, in their order."""
+        return list(self._blobs)
+
+    def events(self) -> Iterator[Recorded]:
+        """All events, in their order."""
+        for place, line in self._lines():
+            if not _HEAD.decode(line).blob:
+                yield self._recorded(place, line.rstrip(b"\r\n"))
 
     def _lines(self) -> Iterator[tuple[_Place, bytes]]:
         number = 0
@@ -151,6 +169,13 @@ class FileSource:
         return Recorded(seq=place.line, subject=event.subject, event=event, raw=line)
 
 
+def blob_line(reference: str, data: bytes) -> bytes:
+    """The line, without a newline, of data that events refer to."""
+    if b"\n" in data:
+        return msgspec.json.encode({"blob": reference, "base64": data})
+    return msgspec.json.encode({"blob": reference, "data": msgspec.Raw(data)})
+
+
 def export_lines(events: Iterable[Recorded], blobs: dict[str, bytes]) -> Iterator[bytes]:
     """The lines, without newlines, that `FileSource` reads back as these events.
 
@@ -161,5 +186,5 @@ def export_lines(events: Iterable[Recorded], blobs: dict[str, bytes]) -> Iterato
         for reference in (recorded.event.dataref, recorded.event.captureref):
             if reference and reference not in written:
                 written.add(reference)
-                yield msgspec.json.encode(Blob(blob=reference, data=msgspec.Raw(blobs[reference])))
+                yield blob_line(reference, blobs[reference])
         yield recorded.raw

@@ -102,6 +102,42 @@ def test_stats_sum_up_a_run(replay: Replay, log: Path) -> None:
     assert replay("stats", "--file", log, "--agent", "nobody")[0] == 2
 
 
+@pytest.mark.parametrize("form", ["events", "golden", "items", "chat", "otlp"])
+def test_export_writes_lines_of_json(replay: Replay, log: Path, form: str) -> None:
+    """R7."""
+    code, out, _ = replay("export", "--file", log, "--format", form)
+    assert code == 0
+    assert len([json.loads(line) for line in out.splitlines()]) >= 3
+
+
+def test_export_says_what_it_wrote_and_never_over_a_file(replay: Replay, log: Path, tmp_path: Path) -> None:
+    code, out, _ = replay("export", "last", "--file", log, "--format", "html", "-o", tmp_path / "x.html", "--json")
+    told = json.loads(out)
+    assert (code, told["rollouts"], told["format"], told["left_out"]) == (0, 1, "html", {})
+    assert (tmp_path / "x.html").read_text().startswith("<!doctype html>")
+    assert replay("export", "last", "--file", log, "-o", tmp_path / "x.html")[0] == 2
+    assert replay("export", "--file", log, "--format", "chrome", "-o", tmp_path / "x.json")[0] == 0
+    assert json.loads((tmp_path / "x.json").read_text())["traceEvents"]
+
+
+def test_export_of_samples_points_to_the_command_that_makes_them(replay: Replay, log: Path) -> None:
+    code, _, err = replay("export", "last", "--file", log, "--format", "samples")
+    assert code == 2
+    assert "`jetgym export samples`" in err
+
+
+def test_what_was_exported_and_imported_is_exported_as_the_same_bytes(
+    replay: Replay, log: Path, tmp_path: Path
+) -> None:
+    """R3."""
+    assert replay("export", "--file", log, "-o", tmp_path / "1.jsonl")[0] == 0
+    code, out, _ = replay("import", tmp_path / "1.jsonl", "--output", tmp_path / "old", "--json")
+    assert (code, json.loads(out)["rollouts"]) == (0, 3)
+    assert replay("export", "--run", tmp_path / "old", "-o", tmp_path / "2.jsonl")[0] == 0
+    assert (tmp_path / "1.jsonl").read_bytes() == (tmp_path / "2.jsonl").read_bytes()
+    assert replay("verify", "--run", tmp_path / "old")[1] == "3 rollouts: 3 same\n"
+
+
 def test_show_tells_the_story_without_colours_where_there_is_no_terminal(replay: Replay, log: Path) -> None:
     code, out, err = replay("show", "last", "--file", log)
     assert (code, err) == (0, "")

@@ -1,0 +1,227 @@
+"""`replay export`: rollouts in the forms that others read."""
+
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, BinaryIO, Final, Literal
+
+import msgspec
+import typer
+
+from replay.commands.common import Files, Json, Namespace, Run, Url, errors, run_async, where, write_json
+from replay.errors import CannotExport, Misused, NoSource, UnknownName
+from replay.exports.chrome import trace_events
+from replay.exports.conversation import chat_line, items_line
+from replay.exports.golden import Scrubber, golden_lines, secrets_here
+from replay.exports.lines import event_lines
+from replay.exports.otlp import traces
+from replay.exports.page import html_page
+from replay.facts import Facts, facts_of
+from replay.names import find_rollout
+from replay.opening import Where, open_source, run_in
+from replay.source import Source, load
+from replay.trajectory import Trajectory
+
+Format = Literal["events", "chat", "items", "samples", "golden", "otlp", "chrome", "html"]
+FORMATS: Final = ("events", "chat", "items", "samples", "golden", "otlp", "chrome", "html")
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written, as `--json` tells it."""
+
+    format: str
+    rollouts: int
+    left_out: dict[str, str]
+    """Rollouts that the format cannot say, and why."""
+    scrubbed: int
+    """Secrets that were replaced, of a golden file."""
+    output: str
+
+
+class _Wish(msgspec.Struct, frozen=True, kw_only=True):
+    format: Format
+    content: bool
+    secrets: tuple[str, ...]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("export", no_args_is_help=True)(export)
+
+
+def export(
+    rollouts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ID…", help="Rollouts, by ID, its beginning, or `last`.", show_default=False),
+    ] = None,
+    *,
+    format: Annotated[  # noqa: A002 - the option's name
+        str, typer.Option("--format", metavar="|".join(FORMATS), help="What to write; see above.")
+    ] = "events",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file; standard output by default.", show_default=False)
+    ] = None,
+    content: Annotated[bool, typer.Option("--content", help="otlp: with what was said.")] = False,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--secret", help="golden: a value to leave out, beside those in env.yaml; again.", show_default=False
+        ),
+    ] = None,
+    run: Run = None,
+    url: Url = None,
+    namespace: Namespace = "jetgym",
+    file: Files = None,
+    json: Json = False,
+) -> None:
+    """Writes rollouts in the form that another program reads; without IDs all of a run.
+
+    \b
+    events   every stored byte, one event a line, with what the events refer to:
+             `--file` of every command reads it, `replay import` takes it back
+    golden   a test's history: secrets scrubbed, nothing beside the file needed
+    items    conversations as Responses items, one rollout a line
+    chat     conversations as Chat Completions messages, one rollout a line
+    otlp     OpenTelemetry spans, GenAI conventions; one rollout a line (OTLP JSON)
+    chrome   one trace for ui.perfetto.dev or chrome://tracing
+    html     one rollout as one page, without scripts, for anybody
+    samples  token IDs for a trainer: `jetgym export samples` writes them
+
+    With --output FILE, --json says what was written. Ends with 0, or with 2 if
+    a rollout could not be written; the others are.
+
+    \b
+    replay export last -o rollout.jsonl
+    replay export --run last --format chat -o chats.jsonl
+    replay export last --format golden -o tests/golden/solver.jsonl
+    replay export --run last --format otlp --content -o spans.jsonl
+    replay export last --format html -o rollout.html --json
+    """  # noqa: D301 - the help keeps these lines as they are
+    place = where(run, url, namespace, file)
+    if format not in FORMATS:
+        raise Misused(f"there is no format {format!r}; there are: {', '.join(FORMATS)}")
+    if format == "samples":
+        raise Misused(
+            "samples are made with the tokens of a whole run, packed and checked against a tokenizer: "
+            "`jetgym export samples` writes them (docs/samples.md)"
+        )
+    if not rollouts and run is None and not file:
+        raise Misused("name rollouts, or a run with --run (`--run last` is the newest)")
+    if json and output is None:
+        raise Misused("--json tells what was written, on standard output: name a file with --output")
+    if output is not None and output.exists():
+        raise Misused(f"{output} is there already: name another file")
+    wish = _Wish(format=format, content=content, secrets=tuple(secret or ()))  # type: ignore[arg-type]  # in FORMATS
+    told = run_async(_export(place, rollouts or [], wish, output))
+    for rollout, why in told.left_out.items():
+        errors.print(f"{rollout} is left out: {why}", style="yellow", markup=False, soft_wrap=True)
+    if json:
+        write_json(told)
+    elif output is not None:
+        errors.print(f"{output}: {told.rollouts:,} rollouts as {format}", markup=False, soft_wrap=True)
+    raise typer.Exit(2 if told.left_out else 0)
+
+
+async def _export(place: Where, names: list[str], wish: _Wish, output: Path | None) -> Exported:
+    async with open_source(place, names[0] if len(names) == 1 else None) as source:
+        run = await run_in(source, place, names[0] if len(names) == 1 else None)
+        ids, runs = await _chosen(source, names, run)
+        if wish.format == "html" and len(ids) > 1:
+            raise Misused(f"a page tells one rollout, and {len(ids):,} are meant: name one")
+        exporter = _Exporter(source, await facts_of(source), wish)
+        with _opened(output) as write:
+            async for chunk in exporter.chunks(ids, runs):
+                write(chunk)
+    return Exported(
+        format=wish.format,
+        rollouts=len(ids) - len(exporter.left_out),
+        left_out=exporter.left_out,
+        scrubbed=exporter.scrubber.found,
+        output=str(output or "-"),
+    )
+
+
+class _Request(msgspec.Struct):
+    run_id: str = ""
+
+
+async def _chosen(source: Source, names: list[str], run: str | None) -> tuple[list[str], frozenset[str]]:
+    """The rollouts that are meant, in the order of their requests, and their runs. Raises `UnknownName`."""
+    wanted = {await find_rollout(source, name, run) for name in names}
+    found: list[str] = []
+    runs: set[str] = set()
+    async for recorded in source.outline():
+        if recorded.event.type != "rollout.requested":
+            continue
+        run_id = msgspec.json.decode(await source.data(recorded.event), type=_Request).run_id
+        rollout = recorded.event.rolloutid
+        if rollout in wanted if wanted else run in (None, run_id):
+            found.append(rollout)
+            runs.add(run_id)
+    if not found:
+        raise UnknownName(f"there is no rollout in {source.name}")
+    return found, frozenset(runs)
+
+
+class _Exporter:
+    def __init__(self, source: Source, facts: Facts, wish: _Wish) -> None:
+        self._source, self._facts, self._wish = source, facts, wish
+        self.left_out: dict[str, str] = {}
+        secrets = [*secrets_here(), *wish.secrets] if wish.format == "golden" else []
+        self.scrubber = Scrubber(secrets, Path.cwd())
+
+    async def chunks(self, ids: list[str], runs: frozenset[str]) -> AsyncIterator[bytes]:
+        """What is to be written, in parts."""
+        if self._wish.format in ("events", "golden"):
+            events = self._wish.format == "events"
+            lines = event_lines(self._source, ids, runs) if events else golden_lines(self._source, ids, self.scrubber)
+            async for line in lines:
+                yield line + b"\n"
+        elif self._wish.format == "chrome":
+            yield b'{"displayTimeUnit":"ms","traceEvents":[\n'
+            first = True
+            async for number, trajectory in self._loaded(ids):
+                for event in trace_events(trajectory, self._facts, number):
+                    yield (b"" if first else b",\n") + msgspec.json.encode(event)
+                    first = False
+            yield b"\n]}\n"
+        else:
+            async for _, trajectory in self._loaded(ids):
+                try:
+                    yield self._told(trajectory)
+                except CannotExport as error:
+                    self.left_out[trajectory.rollout_id] = str(error)
+
+    async def _loaded(self, ids: list[str]) -> AsyncIterator[tuple[int, Trajectory]]:
+        for number, rollout in enumerate(ids, start=1):
+            yield number, await load(self._source, rollout)
+
+    def _told(self, trajectory: Trajectory) -> bytes:
+        match self._wish.format:
+            case "chat":
+                return msgspec.json.encode(chat_line(trajectory)) + b"\n"
+            case "items":
+                return msgspec.json.encode(items_line(trajectory)) + b"\n"
+            case "otlp":
+                return msgspec.json.encode(traces(trajectory, content=self._wish.content)) + b"\n"
+        return html_page(trajectory, self._facts).encode("utf-8", "replace")
+
+
+@contextmanager
+def _opened(output: Path | None) -> Iterator[Callable[[bytes], object]]:
+    """Where to write; a file has its name once it is whole."""
+    if output is None:
+        yield sys.stdout.buffer.write
+        sys.stdout.buffer.flush()
+        return
+    part = output.with_name(f"{output.name}.part")
+    try:
+        file: BinaryIO
+        with part.open("wb") as file:
+            yield file.write
+        part.replace(output)
+    except OSError as error:
+        raise NoSource(f"{output} cannot be written: {error.strerror}") from error
+    finally:
+        part.unlink(missing_ok=True)
