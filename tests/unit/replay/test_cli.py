@@ -102,6 +102,16 @@ def test_stats_sum_up_a_run(replay: Replay, log: Path) -> None:
     assert replay("stats", "--file", log, "--agent", "nobody")[0] == 2
 
 
+def test_why_tells_the_causes_of_an_event_wherever_it_is(replay: Replay, log: Path) -> None:
+    code, out, _ = replay("why", "end", "--file", log)
+    assert code == 0
+    assert out.splitlines()[-1].split() == ["task", "2", "of", "run", "r1,", "rollout", "0", "of", "its", "group"]
+    first = json.loads(replay("why", "m_2", "r1-00000-00", "--file", log, "--json")[1])
+    again = json.loads(replay("why", first["links"][0]["id"], "--file", log, "--json")[1])
+    assert again == first
+    assert replay("why", "nothing", "--file", log)[0] == 2
+
+
 @pytest.mark.parametrize("form", ["events", "golden", "items", "chat", "otlp"])
 def test_export_writes_lines_of_json(replay: Replay, log: Path, form: str) -> None:
     """R7."""
