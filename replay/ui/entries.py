@@ -18,7 +18,7 @@ PREVIEW: Final = 160
 """Characters of a task that the table shows."""
 
 
-class Entry(Row, kw_only=True):
+class Entry(Row, kw_only=True, gc=False):
     """A rollout at a glance, as the table shows it."""
 
     task: str = ""

@@ -5,7 +5,7 @@ Times are seconds since the run's first request. Called by the server, for one r
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -79,10 +79,10 @@ def charts(rows: Sequence[Entry], version: int, asked: int = 0, now: datetime | 
     """The charts; `now` is given while the run is live, else they end with its last end."""
     first = min((row.started for row in rows), default=None)
     begun = np.array([(row.started - first).total_seconds() if first else 0.0 for row in rows])
-    took = np.array([np.nan if row.duration_s is None else row.duration_s for row in rows])
+    took = _numbers(row.duration_s for row in rows)
     ends = begun + took
     over = ~np.isnan(ends)
-    known = np.array([np.nan if row.reward is None else row.reward for row in rows])
+    known = _numbers(row.reward for row in rows)
     span = max(_LEAST_S, *(ends[over].tolist() or [0.0]), *begun.tolist()[-1:])
     if now is not None and first is not None:
         span = max(span, (now - first).total_seconds())
@@ -90,7 +90,7 @@ def charts(rows: Sequence[Entry], version: int, asked: int = 0, now: datetime | 
     edges = np.linspace(0.0, span, bins + 1)
     low, mean, high = _bands(ends, known, edges)
     lag, stalest, newest = _staleness(rows, begun, ends, edges)
-    queued = np.array([np.nan if row.queue_s is None else row.queue_s for row in rows])
+    queued = _numbers(row.queue_s for row in rows)
     width = span / bins
     failed = over & np.isnan(known)
     return Charts(
@@ -160,25 +160,35 @@ def _staleness(
     rows: Sequence[Entry], begun: Numbers, ends: Numbers, edges: Numbers
 ) -> tuple[list[float | None], list[int | None], list[int | None]]:
     """Per bin: the mean and the greatest lag of what ended in it, and the newest version."""
-    heard = [(begun[place], row.asked_version) for place, row in enumerate(rows) if row.asked_version is not None]
-    heard += [(ends[place], row.newest_version) for place, row in enumerate(rows) if row.newest_version is not None]
-    if not heard:
-        nothing: list[None] = [None] * (len(edges) - 1)
+    asked = _numbers(row.asked_version for row in rows)
+    newest = _numbers(row.newest_version for row in rows)
+    oldest = _numbers(row.oldest_version for row in rows)
+    times = np.concatenate((begun[~np.isnan(asked)], ends[~np.isnan(newest)]))
+    bins = len(edges) - 1
+    if not len(times):
+        nothing: list[None] = [None] * bins
         return list(nothing), list(nothing), list(nothing)
-    heard.sort(key=lambda pair: pair[0])
-    times = np.array([time for time, _ in heard])
-    newest = np.maximum.accumulate(np.array([version for _, version in heard]))
+    order = np.argsort(times)
+    times = times[order]
+    known = np.maximum.accumulate(np.concatenate((asked[~np.isnan(asked)], newest[~np.isnan(newest)]))[order])
+    there = ~np.isnan(oldest)
+    lags = known[np.searchsorted(times, ends[there], side="right") - 1] - oldest[there]
+    places = _bins(ends[there], edges)
+    counts = np.bincount(places, minlength=bins)
+    sums = np.bincount(places, weights=lags, minlength=bins)
+    most = np.zeros(bins)
+    np.maximum.at(most, places, lags)
     at = np.searchsorted(times, edges[1:], side="right") - 1
-    lags: list[list[int]] = [[] for _ in edges[1:]]
-    for place, row in enumerate(rows):
-        if row.oldest_version is not None:
-            known = int(newest[np.searchsorted(times, ends[place], side="right") - 1])
-            lags[int(_bins(ends[place : place + 1], edges)[0])].append(known - row.oldest_version)
     return (
-        [sum(found) / len(found) if found else None for found in lags],
-        [max(found, default=None) for found in lags],
-        [None if place < 0 else int(newest[place]) for place in at],
+        [float(total / count) if count else None for total, count in zip(sums, counts, strict=True)],
+        [int(lag) if count else None for lag, count in zip(most, counts, strict=True)],
+        [None if place < 0 else int(known[place]) for place in at],
     )
+
+
+def _numbers(values: Iterable[float | None]) -> Numbers:
+    """As an array, NaN where there is none."""
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def _percentiles(values: Numbers) -> tuple[float, float, float] | None:

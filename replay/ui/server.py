@@ -18,7 +18,8 @@ Answers are JSON; an error is `{"error": why}` with status 400, 404 or 503. Call
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -35,6 +36,7 @@ from replay.errors import AmbiguousName, BrokenHistory, Misused, ReplayError, Un
 from replay.log_source import LogSource
 from replay.source import captures
 from replay.trajectory import Trajectory
+from replay.ui.entries import Entry
 from replay.ui.guard import Guard
 from replay.ui.library import Library, Opened
 from replay.ui.rollout import event_data, event_lines, rollout_view
@@ -43,6 +45,7 @@ from replay.ui.shelf import Shelf
 from replay.ui.table import Tables, rows_of
 from replay.ui.telling import whole
 from replay.ui.tokens import tokens_of
+from replay.ui.worked import Worked
 
 STATIC: Final = Path(__file__).parent / "static"
 _PAUSE_S: Final = 1.0
@@ -107,7 +110,8 @@ class _Pages:
     def __init__(self, library: Library, guard: Guard) -> None:
         self._library, self._guard = library, guard
         self._tables = Tables()
-        self._charts: dict[str, Charts] = {}
+        self._charts: dict[str, Worked[Charts]] = {}
+        self._drawing = asyncio.Lock()
 
     async def index(self, _: web.Request) -> web.StreamResponse:
         return web.FileResponse(STATIC / "index.html")
@@ -131,13 +135,16 @@ class _Pages:
 
     async def charts(self, request: web.Request) -> web.StreamResponse:
         run = await self._run(request)
-        known = self._charts.get(run.run_id)
-        if known is None or known.version != run.shelf.version:
-            now = datetime.now(UTC) if run.shelf.state == "live" and _unfinished(run) else None
-            asked = run.shelf.facts.asked.get(run.run_id, 0)
-            known = charts(rows_of(run), run.shelf.version, asked, now)
-            self._charts = {run.run_id: known}
-        return _json({"state": run.shelf.state, "error": run.shelf.error, "charts": known})
+        async with self._drawing:
+            shelf, known = run.shelf, self._charts.get(run.run_id)
+            if known is None or not known.serves(shelf.version):
+                began, version = time.monotonic(), shelf.version
+                rows = list(rows_of(run))
+                now = datetime.now(UTC) if shelf.state == "live" and _unfinished(rows) else None
+                asked = shelf.facts.asked.get(run.run_id, 0)
+                known = Worked(await asyncio.to_thread(charts, rows, version, asked, now), version, began)
+                self._charts = {run.run_id: known}
+        return _json({"state": shelf.state, "error": shelf.error, "charts": known.value})
 
     async def pools(self, request: web.Request) -> web.StreamResponse:
         run = await self._run(request)
@@ -238,8 +245,8 @@ def _count(asked: Mapping[str, str], name: str, default: int = 0) -> int:
     return int(found)
 
 
-def _unfinished(run: Opened) -> bool:
-    return any(row.duration_s is None for row in run.shelf.entries)
+def _unfinished(rows: Sequence[Entry]) -> bool:
+    return any(row.duration_s is None for row in rows)
 
 
 def _json(value: object, status: int = 200) -> web.Response:

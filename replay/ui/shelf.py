@@ -15,6 +15,7 @@ from bus import BusError
 from contracts.events import Recorded
 from replay.errors import ReplayError
 from replay.facts import Facts, facts_of
+from replay.file_source import FileSource
 from replay.log_source import LogSource
 from replay.opening import Where, open_source
 from replay.places import Place, live_url
@@ -29,6 +30,8 @@ _LOOK_S: Final = 1.0
 """So often it is asked whether a run is live."""
 _NOTICE: Final = 2_000
 """Events after which those who wait hear of news while a source is read."""
+_TURN: Final = 200
+"""Events after which others get their turn, however fast a source is."""
 _KEPT: Final = 4
 _KEPT_BYTES: Final = 16 * 1024 * 1024
 
@@ -92,11 +95,11 @@ class Shelf:
         try:
             async with self._opening:
                 if self._source is None:
-                    self._source = await self._stack.enter_async_context(open_source(self._where))
+                    self._source = await self._open()
             yield self._source
         finally:
             self._users -= 1
-            if not self._users:
+            if not self._users and self._place is not None:
                 self._closing = asyncio.get_running_loop().call_later(_IDLE_S, self._give_back)
 
     async def trajectory(self, rollout_id: str) -> Trajectory:
@@ -179,6 +182,8 @@ class Shelf:
         self.version += 1
         if self.state == "live" or self.version % _NOTICE == 0:
             self._wake()
+        if self.version % _TURN == 0:
+            await asyncio.sleep(0)
 
     def _tell(self, state: State, error: str = "") -> None:
         if (state, error) != (self.state, self.error):
@@ -196,6 +201,11 @@ class Shelf:
             await asyncio.sleep(_LOOK_S)
 
     # --- opening and giving back ----------------------------------------------------------------------------------
+
+    async def _open(self) -> Source:
+        if self._where.files:
+            return await asyncio.to_thread(FileSource, self._where.files)
+        return await self._stack.enter_async_context(open_source(self._where))
 
     def _hold(self) -> None:
         if self._closing is not None:

@@ -1,8 +1,9 @@
 """A window of the table of rollouts: filtered and sorted here, so that a browser holds only what it shows.
 
-Which rollouts fit a question is remembered until rollouts change, so scrolling costs a slice. Called by the server.
+Which rollouts fit a question is remembered, so scrolling costs a slice. Called by the server.
 """
 
+import time
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -12,6 +13,7 @@ from replay.ui.entries import Entry
 from replay.ui.filters import filter_of, key_of
 from replay.ui.library import Opened
 from replay.ui.shelf import Shelf
+from replay.ui.worked import Worked
 
 LIMIT: Final = 500
 """Rows of one window at most."""
@@ -40,7 +42,6 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Found(msgspec.Struct):
-    version: int
     total: int
     rows: list[Entry]
     places: dict[str, int] | None = None
@@ -50,17 +51,18 @@ class Tables:
     """Answers questions about the rollouts of open runs."""
 
     def __init__(self) -> None:
-        self._found: WeakKeyDictionary[Shelf, dict[tuple[str, str, str], _Found]] = WeakKeyDictionary()
+        self._found: WeakKeyDictionary[Shelf, dict[tuple[str, str, str], Worked[_Found]]] = WeakKeyDictionary()
 
     def window(self, run: Opened, words: str, order: str, offset: int, limit: int) -> Window:
         """The rows from `offset` on. Raises `Misused` where the filter or the order makes no sense."""
-        found = self._find(run, words, order)
+        worked = self._find(run, words, order)
+        found = worked.value
         rows = found.rows[offset : offset + min(limit, LIMIT)]
-        return Window(version=found.version, total=found.total, matched=len(found.rows), offset=offset, rows=rows)
+        return Window(version=worked.version, total=found.total, matched=len(found.rows), offset=offset, rows=rows)
 
     def around(self, run: Opened, words: str, order: str, rollout_id: str) -> Around:
         """The place of one rollout, and its neighbours. Raises as `window` does."""
-        found = self._find(run, words, order)
+        found = self._find(run, words, order).value
         if found.places is None:
             found.places = {row.rollout_id: place for place, row in enumerate(found.rows)}
         place = found.places.get(rollout_id)
@@ -73,12 +75,13 @@ class Tables:
             after=found.rows[place + 1].rollout_id if place + 1 < len(found.rows) else None,
         )
 
-    def _find(self, run: Opened, words: str, order: str) -> _Found:
+    def _find(self, run: Opened, words: str, order: str) -> Worked[_Found]:
         known = self._found.setdefault(run.shelf, {})
         asked = (run.run_id, words, order)
         found = known.pop(asked, None)
-        if found is None or found.version != run.shelf.version:
-            found = _find(run, words, order)
+        if found is None or not found.serves(run.shelf.version):
+            began, version = time.monotonic(), run.shelf.version
+            found = Worked(_find(run, words, order), version, began)
         known[asked] = found
         while len(known) > _REMEMBERED:
             del known[next(iter(known))]
@@ -93,12 +96,11 @@ def rows_of(run: Opened) -> list[Entry]:
 
 
 def _find(run: Opened, words: str, order: str) -> _Found:
-    version, rows = run.shelf.version, rows_of(run)
-    total = len(rows)
+    rows = rows_of(run)
     kept = list(filter(filter_of(words), rows)) if words.strip() else list(rows)
     if order:
         kept = _sorted(kept, order)
-    return _Found(version=version, total=total, rows=kept)
+    return _Found(total=len(rows), rows=kept)
 
 
 def _sorted(rows: list[Entry], order: str) -> list[Entry]:

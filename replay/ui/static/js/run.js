@@ -121,7 +121,6 @@ export function runPage(root, route, frame) {
     spread.draw(told.rewards, told.rewards ? `${number(told.rewards.edges[0])} to ${number(told.rewards.edges.at(-1))}` : "");
     times.draw(told.durations, told.duration_s ? `99 % within ${seconds(told.duration_s[2])}` : "");
     table.know(told);
-    table.news(told.version);
     drawQuick();
   }
 
@@ -134,23 +133,25 @@ export function runPage(root, route, frame) {
   async function refresh() {
     if (busy || gone) return;
     busy = true;
-    const asked = version;
+    let drawn = -1;
     try {
       const answer = await api.charts(run);
       if (gone) return;
       draw(answer);
+      drawn = answer.charts.version;
       drawPools(answer.state === "live" ? await api.pools(run) : []);
     } catch (error) {
       if (!gone) frame.tell("lost", error.message);
     } finally {
       busy = false;
-      if (!gone && version > asked) setTimeout(refresh, SOON_MS);
+      if (!gone && drawn >= 0 && drawn < version) setTimeout(refresh, SOON_MS);
     }
   }
 
   const unfollow = follow(run, (news) => {
     version = news.version;
     frame.tell(news.state, news.error);
+    table.news(version);
     if (!document.hidden) refresh();
   });
   const onSight = () => !document.hidden && refresh();

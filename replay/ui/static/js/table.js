@@ -8,6 +8,7 @@ import { virtualList } from "./virtual.js";
 const HEIGHT = 32;
 const PAGE = 100;
 const KEPT = 24;
+const SOON_MS = 1000;
 
 // `wide` columns are left out where there is little room; `if` says whether a column has anything to show.
 const COLUMNS = [
@@ -47,6 +48,7 @@ export function rolloutTable({ run, open, order, told }) {
   let charts = null;
   let [total, matched, version, at, wanted] = [0, 0, -1, -1, null];
   let loading = new Map();
+  let again = 0;
   const head = h("div", { class: "row head" });
   const list = virtualList({ height: HEIGHT, row, seen: fetchSeen, label: "Rollouts" });
   const element = h("div", { class: "table" }, head, list.element);
@@ -84,13 +86,15 @@ export function rolloutTable({ run, open, order, told }) {
     const stop = new AbortController();
     loading.set(number, stop);
     const mine = loading;
+    const asking = version;
     try {
       const found = await api.rollouts(run, { ...asked, offset: number * PAGE, limit: PAGE }, stop.signal);
       if (mine !== loading) return;
       pages.delete(number);
-      pages.set(number, found);
+      pages.set(number, { ...found, seen: Math.max(asking, found.version) });
       while (pages.size > KEPT) pages.delete(pages.keys().next().value);
       version = Math.max(version, found.version);
+      if (found.version < asking) again ||= setTimeout(askAgain, SOON_MS);
       if (found.matched !== matched || found.total !== total) {
         [matched, total] = [found.matched, found.total];
         list.resize(matched);
@@ -112,7 +116,7 @@ export function rolloutTable({ run, open, order, told }) {
   function fetchSeen(first, last) {
     for (let number = Math.floor(first / PAGE); number <= Math.floor(Math.max(first, last - 1) / PAGE); number += 1) {
       const known = pages.get(number);
-      if (!known || known.version < version) fetchPage(number);
+      if (!known || known.seen < version) fetchPage(number);
     }
   }
 
@@ -120,6 +124,13 @@ export function rolloutTable({ run, open, order, told }) {
     loading.forEach((stop) => stop.abort());
     loading = new Map();
     pages.clear();
+  }
+
+  /** The server has given what it had worked out before, to spare itself: what is in sight is asked for anew. */
+  function askAgain() {
+    again = 0;
+    pages.forEach((page) => { page.seen = -1; });
+    list.redraw();
   }
 
   async function seek(rollout) {
@@ -174,6 +185,7 @@ export function rolloutTable({ run, open, order, told }) {
     },
     get chosen() { return rowAt(at)?.rollout_id ?? null; },
     leave() {
+      clearTimeout(again);
       forget();
       list.leave();
     },
