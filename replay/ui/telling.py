@@ -138,7 +138,7 @@ class _Teller:
             told.policy = call.replied.event.policy
             if call.failed:
                 error = self._trajectory.decoded(call.replied, _ERROR)
-                told.answered = [self._part(error.kind, error.message, "error")]
+                told.answered = [self._part("failed", f"{error.kind}: {error.message}", "error")]
             else:
                 self._answer(told, call, call.replied)
         return told

@@ -10,15 +10,15 @@ const PAGE = 100;
 const KEPT = 24;
 const SOON_MS = 1000;
 
-// `wide` columns are left out where there is little room; `if` says whether a column has anything to show.
+// `wide` columns are left out where there is little room, `more` ones where there is least; `if` says whether a column has anything to show.
 const COLUMNS = [
-  { id: "task", sort: "task", name: "task", width: "96px", cell: (row) => h("span", { class: "mono" },
+  { id: "task", sort: "task", name: "task", width: "76px", cell: (row) => h("span", { class: "mono" },
     String(row.task_index), h("span", { class: "faint" }, ` · ${row.rollout_index}`), row.attempt ? h("span", { class: "warn" }, ` a${row.attempt}`) : null) },
   { id: "text", sort: "text", name: "what the user says", width: "minmax(140px, 1fr)", cell: (row) => h("span", { class: "clip" }, row.task) },
   { id: "agent", sort: "agent", name: "agent", width: "minmax(80px, 150px)", wide: true, cell: (row) => h("span", { class: "clip soft" }, row.agent),
     if: (charts) => Object.keys(charts?.agents ?? {}).length > 1 },
   { id: "reward", sort: "reward", name: "reward", width: "132px", right: true, cell: outcome },
-  { id: "turns", sort: "turns", name: "turns", width: "58px", right: true, cell: (row) => number(row.turns) },
+  { id: "turns", sort: "turns", name: "turns", width: "58px", right: true, more: true, cell: (row) => number(row.turns) },
   { id: "tools", sort: "tools", name: "tools", width: "58px", right: true, wide: true, cell: (row) => number(row.tool_calls) },
   { id: "tokens", sort: "out", name: "tokens", width: "112px", right: true, wide: true, cell: (row) => row.output_tokens === null ? ""
     : [h("span", { class: "faint" }, `${short(row.input_tokens)} + `), short(row.output_tokens)] },
@@ -26,7 +26,7 @@ const COLUMNS = [
     : row.oldest_version === row.newest_version ? String(row.oldest_version) : `${row.oldest_version}–${row.newest_version}`,
     if: (charts) => charts?.versions?.some((each) => each !== null) },
   { id: "queued", sort: "queued", name: "queued", width: "78px", right: true, wide: true, cell: (row) => h("span", { class: "soft" }, seconds(row.queue_s)) },
-  { id: "duration", sort: "duration", name: "time", width: "84px", right: true, cell: (row) => seconds(row.duration_s) },
+  { id: "duration", sort: "duration", name: "time", width: "84px", right: true, more: true, cell: (row) => seconds(row.duration_s) },
   { id: "started", sort: "started", name: "started", width: "112px", right: true, wide: true, cell: (row) => h("span", { class: "soft" }, time(row.started)) },
 ];
 
@@ -63,18 +63,19 @@ export function rolloutTable({ run, open, order, told }) {
     if (!found) return h("div", { ...attributes, class: "row waiting" });
     return h("div", { ...attributes, title: found.rollout_id, "data-rollout": found.rollout_id, onclick: () => { at = place; open(found.rollout_id); } },
       h("i", { class: `dot ${found.outcome.replace(" ", "-")}` }),
-      columns.map((column) => h("span", { class: `cell ${column.right ? "right num" : ""} ${column.wide ? "wide" : ""}` }, column.cell(found))));
+      columns.map((column) => h("span", { class: `cell ${column.right ? "right num" : ""} ${column.wide ? "wide" : column.more ? "more-room" : ""}` }, column.cell(found))));
   }
 
   function drawHead() {
     columns = COLUMNS.filter((column) => !column.if || column.if(charts));
-    const layout = (narrow) => ["16px", ...columns.filter((column) => !(narrow && column.wide)).map((column) => column.width)].join(" ");
-    element.style.setProperty("--columns", layout(false));
-    element.style.setProperty("--columns-narrow", layout(true));
+    const layout = (name, without) => element.style.setProperty(name, ["16px", ...columns.filter((column) => !without(column)).map((column) => column.width)].join(" "));
+    layout("--columns", () => false);
+    layout("--columns-narrow", (column) => column.wide);
+    layout("--columns-least", (column) => column.wide || column.more);
     put(head, h("span"), columns.map((column) => {
       const down = asked.sort === `-${column.sort}`;
       const up = asked.sort === column.sort;
-      return h("button", { class: `cell plain ${column.right ? "right" : ""} ${column.wide ? "wide" : ""} ${up || down ? "on" : ""}`,
+      return h("button", { class: `cell plain ${column.right ? "right" : ""} ${column.wide ? "wide" : column.more ? "more-room" : ""} ${up || down ? "on" : ""}`,
         "aria-sort": up ? "ascending" : down ? "descending" : "none", tabindex: "-1",
         onclick: () => order(down ? column.sort : up ? "" : `-${column.sort}`) },
       column.name, up ? " ↑" : down ? " ↓" : "");
