@@ -55,21 +55,22 @@ class LogSource:
     async def outline(self) -> AsyncIterator[Recorded]:
         """See `Source`; the order is that of each partition, one partition after the other."""
         for partition in range(self.partitions):
-            async for recorded in self.outline_of(partition):
+            async for recorded in self._bus.scan(*self._outline_of(partition), partition=partition):
                 yield recorded
+
+    def _outline_of(self, partition: int) -> tuple[str, str]:
+        requests = f"{self._bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
+        return requests, self._bus.subjects.ended_of(partition, "*")
 
     @property
     def partitions(self) -> int:
         """How many the log has."""
         return self._bus.config.partitions
 
-    async def outline_of(
-        self, partition: int, *, start: int = 1, follow: bool = False
-    ) -> AsyncGenerator[Recorded, None]:
-        """The outline of one partition from a sequence on: to the present end, or for ever with `follow`."""
-        requests = f"{self._bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
-        ends = self._bus.subjects.ended_of(partition, "*")
-        async for recorded in self._bus.scan(requests, ends, partition=partition, start=start, follow=follow):
+    async def follow(self, partition: int, *, start: int, for_ever: bool) -> AsyncGenerator[Recorded, None]:
+        """The outline of one partition with its revisions, from a sequence on: to the present end, or for ever."""
+        filters = (*self._outline_of(partition), self._bus.subjects.revised_of(partition, "*"))
+        async for recorded in self._bus.scan(*filters, partition=partition, start=start, follow=for_ever):
             yield recorded
 
     async def pools(self) -> Sequence[PoolState]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from contracts.events import Recorded
-from contracts.rollouts import RolloutStats
+from contracts.rollouts import Revised, RolloutStats
 from replay.errors import BrokenHistory
 from replay.facts import Facts
 from replay.rows import Row, end, requested_row
@@ -28,9 +28,6 @@ class Entry(Row, kw_only=True, gc=False):
     """ID of its group, where a trainer asked for one."""
     asked_version: int | None = None
     """The trainer's policy version when it asked."""
-    oldest_version: int | None = None
-    """The oldest and the newest policy version that generated any of its tokens."""
-    newest_version: int | None = None
     adoptions: int = 0
     seq: int = 0
     """Where its request stands in its partition."""
@@ -58,6 +55,7 @@ class _Ending(msgspec.Struct):
 _REQUEST: Final = msgspec.json.Decoder(_Request)
 _TASK: Final = msgspec.json.Decoder(_Task)
 _ENDING: Final = msgspec.json.Decoder(_Ending)
+_REVISED: Final = msgspec.json.Decoder(Revised)
 _ANY: Final = msgspec.json.Decoder()
 
 
@@ -91,8 +89,13 @@ class Entries:
         stats = _decode(recorded, data, _ENDING).stats
         if stats is not None:
             entry.adoptions = stats.adoptions
-            if isinstance(stats.policy, tuple):
-                entry.oldest_version, entry.newest_version = stats.policy
+
+    def revised(self, entry: Entry, recorded: Recorded, data: bytes) -> None:
+        """Notes that a verifier has scored it again; the latest revision counts. Raises `BrokenHistory`."""
+        number = int(recorded.subject.rpartition(".")[2])
+        if entry.reward is not None and number > entry.revisions:
+            entry.first_reward = entry.first_reward if entry.revisions else entry.reward
+            entry.revisions, entry.reward = number, _decode(recorded, data, _REVISED).reward
 
     def _once(self, text: str) -> str:
         return self._texts.setdefault(text, text)

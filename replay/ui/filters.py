@@ -34,8 +34,8 @@ _NUMBERS: Final[dict[str, Callable[[Entry], float | None]]] = {
     "tokens": lambda row: None if row.output_tokens is None else (row.input_tokens or 0) + row.output_tokens,
     "duration": lambda row: row.duration_s,
     "queued": lambda row: row.queue_s,
-    "version": lambda row: row.oldest_version,
-    "lag": lambda row: None if None in (row.newest_version, row.oldest_version) else _spread(row),
+    "version": lambda row: row.policy[0] if row.policy is not None else None,
+    "revisions": lambda row: row.revisions,
     "adoptions": lambda row: row.adoptions,
     "started": lambda row: row.started.timestamp(),
 }
@@ -47,6 +47,7 @@ _TEXTS: Final[dict[str, Callable[[Entry], str]]] = {
     "outcome": lambda row: row.outcome,
     "error": lambda row: row.error,
     "group": lambda row: row.group,
+    "parent": lambda row: row.parent,
     "text": lambda row: row.task,
 }
 NAMES: Final = (*_NUMBERS, *_TEXTS)
@@ -126,9 +127,3 @@ def _anywhere(value: str) -> Keep:
 
 def _denied(keep: Keep) -> Keep:
     return lambda row: not keep(row)
-
-
-def _spread(row: Entry) -> int:
-    assert row.newest_version is not None
-    assert row.oldest_version is not None
-    return row.newest_version - row.oldest_version

@@ -73,8 +73,10 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """All of it. What a fork shares with its parent happened before it was requested."""
 
+    begin: float
+    """0, or before."""
     total: float
     lanes: list[Lane]
     marks: list[Mark]
@@ -83,7 +85,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 def lanes_of(trajectory: Trajectory, facts: Facts) -> Timeline:
     """The lanes of a rollout."""
-    total = max((trajectory.offset(recorded) for recorded in trajectory.events), default=0.0)
+    offsets = [trajectory.offset(recorded) for recorded in trajectory.events]
+    begin, total = min(offsets), max(offsets)
     lanes = [_execution(trajectory, run, total) for run in trajectory.executions()]
     called: dict[tuple[str, str], list[Bar]] = {}
     for call in trajectory.calls.values():
@@ -96,19 +99,19 @@ def lanes_of(trajectory: Trajectory, facts: Facts) -> Timeline:
     bars = [bar for lane in lanes for bar in lane.bars]
     moments = {moment for bar in bars for moment in (bar.start, bar.works, bar.end)} | {mark.at for mark in marks}
     busy = [(bar.works, bar.end) for lane in lanes if lane.kind not in ("agents", "timers") for bar in lane.bars]
-    return Timeline(total=total, lanes=lanes, marks=marks, scale=scale(moments, busy, total))
+    return Timeline(begin=begin, total=total, lanes=lanes, marks=marks, scale=scale(moments, busy, begin, total))
 
 
-def scale(moments: Collection[float], busy: Sequence[tuple[float, float]], total: float) -> list[Stretch]:
+def scale(moments: Collection[float], busy: Sequence[tuple[float, float]], begin: float, total: float) -> list[Stretch]:
     """Which part of the width each part of the time gets.
 
     `moments` are those at which something begins or ends; `busy` are the spans in which a call is worked on.
     """
-    edges = sorted({0.0, total, *(moment for moment in moments if 0 <= moment <= total)})
+    edges = sorted({begin, 0.0, total, *(moment for moment in moments if begin <= moment <= total)})
     merged: list[tuple[float, float, float]] = []
     for start, end in pairwise(edges):
-        works = any(begin <= start and end <= over for begin, over in busy)
-        most = (_LONG if works else _GAP) * total
+        works = any(since <= start and end <= until for since, until in busy)
+        most = (_LONG if works else _GAP) * (total - begin)
         width = most * _SHOWN if end - start > most else end - start
         whole = width == end - start
         if merged and whole and merged[-1][2] == merged[-1][1] - merged[-1][0]:

@@ -10,7 +10,7 @@ import msgspec
 
 from contracts.deployments import WorkerStarted
 from contracts.events import Recorded
-from contracts.rollouts import RolloutFailure, RolloutResult, RolloutStats
+from contracts.rollouts import Fork, Revised, RolloutFailure, RolloutResult, RolloutStats
 from replay.facts import Facts
 from replay.trajectory import Trajectory
 from replay.ui.entries import Entry
@@ -39,11 +39,13 @@ class RolloutView(msgspec.Struct, frozen=True, kw_only=True):
     rollout_index: int
     attempt: int
     parent: str
+    fork: Fork | None
     group: str
     agent: str
     environment: str
     state: str
     reward: float | None
+    revisions: list[Revised]
     components: dict[str, float]
     extra: dict[str, msgspec.Raw]
     error: RolloutFailure | None
@@ -106,11 +108,13 @@ def rollout_view(trajectory: Trajectory, facts: Facts, group: list[Entry]) -> Ro
         rollout_index=request.rollout_index,
         attempt=request.attempt,
         parent=request.parent,
+        fork=request.fork,
         group=request.group,
         agent=request.agent,
         environment=facts.environment(request.agent),
         state=trajectory.state,
         reward=trajectory.reward,
+        revisions=trajectory.revisions,
         components=_numbers(components),
         extra=extra,
         error=outcome if isinstance(outcome, RolloutFailure) else None,

@@ -161,8 +161,8 @@ def _staleness(
 ) -> tuple[list[float | None], list[int | None], list[int | None]]:
     """Per bin: the mean and the greatest lag of what ended in it, and the newest version."""
     asked = _numbers(row.asked_version for row in rows)
-    newest = _numbers(row.newest_version for row in rows)
-    oldest = _numbers(row.oldest_version for row in rows)
+    newest = _numbers(row.policy[1] if row.policy and row.duration_s is not None else None for row in rows)
+    oldest = _numbers(row.policy[0] if row.policy and row.duration_s is not None else None for row in rows)
     times = np.concatenate((begun[~np.isnan(asked)], ends[~np.isnan(newest)]))
     bins = len(edges) - 1
     if not len(times):

@@ -140,8 +140,9 @@ class Shelf:
     async def _read_from(self, source: Source, *, follow: bool) -> None:
         self.facts = self._made.facts = await facts_of(source)
         if not isinstance(source, LogSource):
-            async for recorded in source.outline():
-                await self._add(source, recorded)
+            for events in (source.outline(), source.revisions()):
+                async for recorded in events:
+                    await self._add(source, recorded)
             return
         for partition in range(source.partitions):
             await self._add_all(source, partition, follow=False)
@@ -165,7 +166,7 @@ class Shelf:
 
     async def _add_all(self, source: LogSource, partition: int, *, follow: bool) -> None:
         start = self._seen.get(partition, 0) + 1
-        async for recorded in source.outline_of(partition, start=start, follow=follow):
+        async for recorded in source.follow(partition, start=start, for_ever=follow):
             await self._add(source, recorded)
             self._seen[partition] = recorded.seq
 
@@ -177,6 +178,9 @@ class Shelf:
                 entry = self._made.requested(recorded, await source.data(recorded.event))
                 self._by_id[rollout] = entry
                 self.entries.append(entry)
+        elif recorded.event.type == "rollout.revised":
+            if known is not None:
+                self._made.revised(known, recorded, await source.data(recorded.event))
         elif known is not None:
             self._made.ended(known, recorded, await source.data(recorded.event))
         self.version += 1

@@ -22,8 +22,7 @@ const COLUMNS = [
   { id: "tools", sort: "tools", name: "tools", width: "58px", right: true, wide: true, cell: (row) => number(row.tool_calls) },
   { id: "tokens", sort: "out", name: "tokens", width: "112px", right: true, wide: true, cell: (row) => row.output_tokens === null ? ""
     : [h("span", { class: "faint" }, `${short(row.input_tokens)} + `), short(row.output_tokens)] },
-  { id: "version", sort: "version", name: "policy", width: "70px", right: true, wide: true, cell: (row) => row.oldest_version === null ? ""
-    : row.oldest_version === row.newest_version ? String(row.oldest_version) : `${row.oldest_version}–${row.newest_version}`,
+  { id: "version", sort: "version", name: "policy", width: "70px", right: true, wide: true, cell: (row) => row.policy === null ? "" : [...new Set(row.policy)].join("–"),
     if: (charts) => charts?.versions?.some((each) => each !== null) },
   { id: "queued", sort: "queued", name: "queued", width: "78px", right: true, wide: true, cell: (row) => h("span", { class: "soft" }, seconds(row.queue_s)) },
   { id: "duration", sort: "duration", name: "time", width: "84px", right: true, more: true, cell: (row) => seconds(row.duration_s) },
@@ -32,7 +31,8 @@ const COLUMNS = [
 
 function outcome(row) {
   const adopted = row.adoptions ? h("span", { class: "tag warn", title: "another worker carried it on" }, "↻") : null;
-  if (row.reward !== null) return [adopted, meter(row.reward), h("span", { class: "strong" }, reward(row.reward))];
+  const revised = row.revisions ? h("span", { class: "tag", title: `scored again; it was ${reward(row.first_reward)}` }, "revised") : null;
+  if (row.reward !== null) return [adopted, revised, meter(row.reward), h("span", { class: "strong" }, reward(row.reward))];
   if (row.outcome === "in flight") return [adopted, h("span", { class: "faint" }, "in flight")];
   return [adopted, h("span", { class: row.outcome === "failed" ? "bad" : "warn" }, row.error || row.outcome)];
 }
