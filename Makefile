@@ -2,12 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LEARNER := examples/grpo_cpu/.venv
 ARGS ?=
 
-.PHONY: demo test check storm bench docs lock clean help
+.PHONY: demo learn learn-test test check storm bench docs lock clean help
 
 help:  ## Says what there is to make
-	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | sort
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | sort
 
 # The stamp is renewed when what is to be installed changes; a second call costs nothing.
 $(VENV)/.installed: pyproject.toml requirements.lock
@@ -25,6 +26,22 @@ $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
 
 demo: $(VENV)/.installed  ## Collects 24 rollouts of real tasks by a real LLM
 	@$(BIN)/jetgym run configs/demo.yaml $(ARGS)
+
+# pip, not uv: it takes a CPU build of torch from wherever its own settings say that there is one.
+$(LEARNER)/.installed: $(VENV)/.installed examples/grpo_cpu/requirements.txt
+	@test -x $(LEARNER)/bin/python || $(PYTHON) -m venv $(LEARNER)
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(LEARNER)/bin/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(LEARNER)/bin/python --no-deps --editable .
+	$(LEARNER)/bin/python -m pip install --quiet --disable-pip-version-check -r examples/grpo_cpu/requirements.txt
+	@touch $@
+
+learn: $(LEARNER)/.installed  ## Trains a small model with GRPO on the CPU; ARGS="--steps 40 --seed 3 --sync --json"
+	@$(LEARNER)/bin/python -m examples.grpo_cpu.learn $(ARGS)
+
+learn-test: $(LEARNER)/.installed requirements-dev.lock  ## Types and tests of what `make learn` runs
+	$(BIN)/uv pip install --quiet --python $(LEARNER)/bin/python --require-hashes -r requirements-dev.lock
+	$(LEARNER)/bin/python -m mypy examples
+	$(LEARNER)/bin/python -m pytest examples $(ARGS)
 
 test: $(VENV)/.installed-dev  ## Runs all tests
 	$(BIN)/python -m pytest $(ARGS)
@@ -55,4 +72,4 @@ lock: $(VENV)/.installed  ## Renews the two lock files
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --group dev pyproject.toml -c requirements.lock -o requirements-dev.lock
 
 clean:  ## Removes what was installed and built, not results/
-	rm -rf $(VENV) .jetgym .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(LEARNER) .jetgym .mypy_cache .ruff_cache .pytest_cache .hypothesis

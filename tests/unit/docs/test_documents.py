@@ -20,6 +20,7 @@ from contracts.rollouts import Verdict
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 DOCUMENTS += sorted((ROOT / "components").glob("*/*/README.md"))
+DOCUMENTS += sorted((ROOT / "examples").glob("*/README.md"))
 PROGRAMS = {"jetgym": orchestrator.cli.build, "replay": replay.cli.build}
 
 
@@ -44,7 +45,7 @@ COMMANDS = [
 def test_every_command_in_the_documents_is_one(words: list[str]) -> None:
     program, arguments = Path(words[0]).name, words[1:]
     if program == "make":
-        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert next(word for word in arguments if "=" not in word) in targets
     elif program in PROGRAMS:
         command: Any = typer.main.get_command(PROGRAMS[program]())

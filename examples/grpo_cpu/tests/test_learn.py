@@ -1,0 +1,27 @@
+"""The whole example, as `make learn` runs it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PATIENCE_S = 900
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(PATIENCE_S + 60)
+def test_two_steps_end_to_end_record_every_log_probability_exactly(tmp_path: Path) -> None:
+    """Engine, workers, log, trainer and learner; then everything is recomputed from the stored weights."""
+    command = [sys.executable, "-m", "examples.grpo_cpu.learn", "--json", "--steps", "2"]
+    command += ["--output", str(tmp_path / "a")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    figures = json.loads(line)
+    assert figures["tokens"] > 2_000
+    assert figures["max_logprob_error"] < 1e-4
+    assert figures["max_lag"] <= 1
+    assert figures["async_speedup"] > 0
+    assert (tmp_path / "a" / "curves.png").is_file()
