@@ -1,0 +1,105 @@
+"""Recorded rollouts scored, and their tools called, by the components that are here; what new rewards change."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from replay.facts import facts_of
+from replay.file_source import FileSource, export_lines
+from replay.rescoring import Rescorer
+from replay.reverify import Rescore, changed
+from replay.source import load
+from tests.unit.replay.examples import GOLDEN, recorded_run
+from tests.unit.replay.test_cli import Replay, replay
+
+__all__ = ["replay"]
+
+SOLVER = GOLDEN / "solver.jsonl"
+CONFIG = GOLDEN / "project" / "config.yaml"
+
+
+async def test_r4_a_verifier_scores_a_session_that_was_made_again_as_it_did_live_and_twice_the_same() -> None:
+    """R4: the counter has the recorded calls in it."""
+    source = FileSource([SOLVER])
+    rescorer = Rescorer(await facts_of(source))
+    (rollout,) = {recorded.event.rolloutid async for recorded in source.outline()}
+    trajectory = await load(source, rollout)
+    first, again = [await rescorer.reverify(trajectory) for _ in range(2)]
+    assert first == again
+    assert first.now is not None
+    assert first.was is not None
+    assert first.now.reward == first.was.reward == 1
+
+
+async def test_tools_answer_as_recorded_on_a_session_from_its_seed() -> None:
+    source = FileSource([SOLVER])
+    (rollout,) = {recorded.event.rolloutid async for recorded in source.outline()}
+    found = await Rescorer(await facts_of(source)).retool(await load(source, rollout))
+    assert [call.tool for call in found] == ["increment_counter", "increment_counter", "get_counter_value"]
+    assert {call.verdict for call in found} == {"same"}
+
+
+def flaky(tmp_path: Path) -> Path:
+    """A recording in which the counter's tool is remembered to have said another number."""
+    changed = tmp_path / "changed.jsonl"
+    before = SOLVER.read_bytes()
+    after = before.replace(b'"data":{"output":"8"}', b'"data":{"output":"9"}')
+    assert before != after
+    changed.write_bytes(after)
+    return changed
+
+
+def test_r7_retool_says_which_tool_differs_and_how(replay: Replay, tmp_path: Path) -> None:
+    """R7."""
+    assert replay("retool", "--file", SOLVER)[0] == 0
+    code, out, _ = replay("retool", "--file", flaky(tmp_path))
+    assert code == 1
+    assert "counter get_counter_value  1 call, 0 the same, 1 differ" in out
+    assert "[-9-]{+8+}" in out
+    code, out, _ = replay("retool", "--file", SOLVER, "--json")
+    assert [json.loads(line)["verdict"] for line in out.splitlines()] == ["same"] * 3
+    assert replay("retool")[0] == 2
+
+
+def test_r7_reverify_of_a_file_only_tells(replay: Replay, tmp_path: Path) -> None:
+    """R7."""
+    assert replay("reverify", "--file", SOLVER)[0] == 2
+    assert replay("reverify", "--file", SOLVER, "--dry-run")[0] == 0
+    lines = SOLVER.read_bytes().replace(b'"expected_count":8', b'"expected_count":7')
+    harder = tmp_path / "harder.jsonl"
+    harder.write_bytes(lines)
+    code, out, _ = replay("reverify", "--file", harder, "--dry-run")
+    assert code == 1
+    assert "1 → 0" in out
+    code, out, _ = replay("reverify", "--file", harder, "--dry-run", "--json")
+    found = json.loads(out)
+    assert (code, found["was"], found["reward"], found["verdict"]) == (1, 1, 0, "differs")
+    assert "revision" not in found
+
+
+def test_a_rollout_whose_verifier_is_not_known_is_said_not_to_be_scored(replay: Replay, tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(b"".join(line + b"\n" for line in export_lines(recorded_run(1).log, {})))
+    code, out, _ = replay("reverify", "--file", log, "--dry-run")
+    assert code == 2
+    assert "how 'calc_env' was configured" in " ".join(out.split())
+
+
+def score(rollout: str, was: float, reward: float | None, group: str = "g") -> Rescore:
+    verdict = "same" if was == reward else "differs"
+    return Rescore(rollout_id=rollout, group=group, verdict=verdict, was=was, reward=reward)  # type: ignore[arg-type]
+
+
+def test_an_advantage_flips_where_a_rollout_was_better_than_its_group_and_is_worse() -> None:
+    found = changed([score("a", 1, 0), score("b", 0, 1), score("c", 0, 0), score("d", 0.5, 0.5, "other")])
+    assert [(change.rollout_id, change.flips) for change in found] == [("a", True), ("b", True)]
+    assert found[0].advantages == pytest.approx((2 / 3, -1 / 3))
+
+
+def test_a_rollout_that_gets_no_reward_any_more_counts_for_nothing_in_its_group() -> None:
+    found = changed([score("a", 1, None), score("b", 0, 0)])
+    assert [(change.rollout_id, change.reward, change.advantages, change.flips) for change in found] == [
+        ("a", None, (0.5, None), False),
+        ("b", 0, (-0.5, 0), False),
+    ]
