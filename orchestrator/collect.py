@@ -24,6 +24,7 @@ from contracts.ids import ROOT_CALL, RolloutId, rollout_id
 from contracts.rollouts import RolloutRequest
 from orchestrator.attempts import Attempt, asked_again, give_up, next_attempt
 from orchestrator.results import Ending, Outcome, ResultFiles, outcome, read_ending, read_outcome
+from orchestrator.revisions import latest_revisions, revise
 from orchestrator.settings import RetrySettings
 from orchestrator.tasks import MaterializedTask
 
@@ -216,10 +217,12 @@ class _Run:
 async def outcomes_in_log(bus: Bus, run_id: str) -> AsyncIterator[Outcome]:
     """The outcomes of a run from the log alone, in the order in which they ended; partition by partition.
 
-    Without the rollouts that failed and were asked for again: their next attempts count.
+    Without the rollouts that failed and were asked for again: their next attempts count. Of one that was scored again
+    the latest reward counts.
     """
     for partition in range(bus.config.partitions):
         requests: dict[str, RolloutRequest] = {}
+        revised = await latest_revisions(bus, partition, run_id)
         asked = f"{bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
         async for recorded in bus.scan(asked, bus.subjects.ended_of(partition, run_id), partition=partition):
             event = recorded.event
@@ -229,6 +232,7 @@ async def outcomes_in_log(bus: Bus, run_id: str) -> AsyncIterator[Outcome]:
                     _log.warning("request_missing", rollout=event.rolloutid, hint="it was deleted from the log")
                     continue
                 if event.type != "rollout.failed" or await asked_again(bus, event.rolloutid, request) is None:
-                    yield await read_outcome(bus, request, event)
+                    done = await read_outcome(bus, request, event)
+                    yield revise(done, *revised[event.rolloutid]) if event.rolloutid in revised else done
             elif event.replyto == bus.subjects.ended(run_id, event.rolloutid):
                 requests[event.rolloutid] = _REQUEST.decode(await bus.fetch_data(event))

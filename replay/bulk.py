@@ -34,10 +34,13 @@ _EVENT: Final = re.compile(r"event \d+")
 class Bulk:
     """Verifies rollouts of one source; processes in venvs are started when first needed and ended on leaving."""
 
-    def __init__(self, source: Source, facts: Facts, override: Resolved | None, roots: list[str]) -> None:
+    def __init__(
+        self, source: Source, facts: Facts, override: Resolved | None, roots: list[str], *, loose: bool = False
+    ) -> None:
         self._source, self._facts, self._roots = source, facts, roots
         self._override = override or {}
-        self._here = Verifier(facts, override)
+        self._loose = loose
+        self._here = Verifier(facts, override, loose=loose)
         self._rescorer = Rescorer(facts, override)
         self._there: dict[Path, Isolated] = {}
         self._stack = AsyncExitStack()
@@ -114,7 +117,7 @@ class Bulk:
 
     async def _process(self, python: Path) -> Isolated:
         if python not in self._there or self._there[python].ended:
-            started = await Isolated.start(python, self._facts, self._override, self._roots)
+            started = await Isolated.start(python, self._facts, self._override, self._roots, loose=self._loose)
             self._stack.push_async_callback(started.stop)
             self._there[python] = started
         return self._there[python]

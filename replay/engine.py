@@ -70,18 +70,27 @@ class NextCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def departure_of(
-    trajectory: Trajectory, run: AgentRun, agent: type[Agent[AgentConfig]], config: AgentConfig
+    trajectory: Trajectory,
+    run: AgentRun,
+    agent: type[Agent[AgentConfig]],
+    config: AgentConfig,
+    *,
+    loose: bool = False,
 ) -> Departure | None:
     """Where this code departs from one recorded execution of an agent; None where it does the same to the end.
 
+    With `loose` calls may ask for something else and the response may be another, as long as the same instances are
+    called under the same keys and the reward is the same.
     Raises `BrokenHistory` where the recorded events are no history of one execution.
     """
     was = trajectory.ending(run.replied)
     ended_itself = was is not None and not (isinstance(was, RolloutFailure) and was.kind in FROM_OUTSIDE)
     execution = _execution(trajectory, run, agent, config)
     try:
-        reexecute(execution, msgspec.structs.replace(_history(trajectory, run), complete=ended_itself))
-        return _compared(run, agent, was, outcome_of(execution)) if was is not None and ended_itself else None
+        reexecute(execution, msgspec.structs.replace(_history(trajectory, run), complete=ended_itself, loose=loose))
+        if was is None or not ended_itself:
+            return None
+        return _compared(run, agent, was, outcome_of(execution), loose=loose)
     except NondeterminismError as error:
         return _departure(error)
     except InvalidHistory as error:
@@ -165,11 +174,13 @@ def _compared(
     agent: type[Agent[AgentConfig]],
     was: RolloutResult | RolloutFailure,
     now: RolloutResult | CallError,
+    *,
+    loose: bool,
 ) -> Departure | None:
     """Where two endings differ."""
     if isinstance(was, RolloutResult) and isinstance(now, RolloutResult):
         one, other = (msgspec.json.encode(msgspec.structs.replace(result, stats=None)) for result in (was, now))
-        if one == other:
+        if one == other or (loose and was.reward == now.reward):
             return None
         return _departed(run, agent, "the result is another one", first_difference(one, other))
     if _told(was) == _told(now):

@@ -55,7 +55,7 @@ class FileSource:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         """Raises `NoSource` where a line is no event."""
-        self._paths = list(paths)
+        self._paths = self.paths = list(paths)
         self.name = ", ".join(map(str, paths))
         self._rollouts: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
         self._blobs: dict[str, _Place] = {}

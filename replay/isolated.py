@@ -57,6 +57,7 @@ class _Setup(msgspec.Struct):
     roots: list[str]
     deployment: list[tuple[_Stored, bytes]]
     override: dict[str, Any]
+    loose: bool = False
 
 
 class _Job(msgspec.Struct):
@@ -93,7 +94,9 @@ class Isolated:
         self._process = process
 
     @classmethod
-    async def start(cls, python: Path, facts: Facts, override: Mapping[str, Any], roots: list[str]) -> Self:
+    async def start(
+        cls, python: Path, facts: Facts, override: Mapping[str, Any], roots: list[str], *, loose: bool = False
+    ) -> Self:
         """Starts the process; it imports the agent's code with the first rollout."""
         process = await asyncio.create_subprocess_exec(
             str(python),
@@ -106,7 +109,10 @@ class Isolated:
             limit=_LINE_LIMIT,
         )
         setup = _Setup(
-            roots=roots, deployment=[(_store(event), data) for event, data in facts.events], override=dict(override)
+            roots=roots,
+            deployment=[(_store(event), data) for event, data in facts.events],
+            override=dict(override),
+            loose=loose,
         )
         isolated = cls(process)
         await isolated._send(setup)
@@ -168,7 +174,7 @@ def serve() -> None:
     setup = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Setup)
     add_roots(setup.roots)
     facts = Facts((_recorded(event), data) for event, data in setup.deployment)
-    verifier, rescorer = Verifier(facts, setup.override), Rescorer(facts, setup.override)
+    verifier, rescorer = Verifier(facts, setup.override, loose=setup.loose), Rescorer(facts, setup.override)
     with asyncio.Runner() as runner:
         for line in sys.stdin.buffer:
             job = msgspec.json.decode(line, type=_Job)

@@ -24,8 +24,9 @@ _READER: Final = "replay"
 class LogSource:
     """A deployment's log, over a connected bus."""
 
-    def __init__(self, bus: Bus, name: str) -> None:
-        self._bus = bus
+    def __init__(self, bus: Bus, name: str, url: str = "") -> None:
+        """`url` is for other processes that are to read it too."""
+        self._bus, self.url = bus, url
         self.name = name
         """Where the log is."""
 
@@ -84,6 +85,11 @@ class LogSource:
                 yield recorded
 
     @property
+    def namespace(self) -> str:
+        """Of the deployment."""
+        return self._bus.config.namespace
+
+    @property
     def bus(self) -> Bus:
         """For `reverify`, which appends what a verifier says now."""
         return self._bus
@@ -97,7 +103,7 @@ class LogSource:
 async def open_log(url: str, log: LogConfig, name: str) -> AsyncIterator[LogSource]:
     """The log at a URL, to be read. Raises `BusError`."""
     async with open_bus(url, log, f"{_READER}-{token_hex(4)}") as bus:
-        yield LogSource(bus, name)
+        yield LogSource(bus, name, url)
 
 
 @asynccontextmanager

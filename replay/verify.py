@@ -8,6 +8,7 @@ import contextlib
 import platform
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
@@ -63,8 +64,12 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
 class Verifier:
     """Verifies rollouts of one source in this process."""
 
-    def __init__(self, facts: Facts, override: Resolved | None = None) -> None:
-        """`override` is a config that is used in place of the recorded ones for the instances that it names."""
+    def __init__(self, facts: Facts, override: Resolved | None = None, *, loose: bool = False) -> None:
+        """`override` is a config that is used in place of the recorded ones for the instances that it names.
+
+        What `loose` leaves out, `departure_of` says.
+        """
+        self._loose = loose
         self._facts = facts
         self._override = override or {}
         self._loaded: dict[str, type[Agent[AgentConfig]]] = {}
@@ -85,7 +90,7 @@ class Verifier:
                 code = self.code_of(trajectory, run)
                 agent, config = self._agent(code), self._config(code)
                 with contextlib.redirect_stdout(sys.stderr):  # what an agent prints is no output of ours
-                    departure = departure_of(trajectory, run, agent, config)
+                    departure = departure_of(trajectory, run, agent, config, loose=self._loose)
             except ReplayError as error:
                 return msgspec.structs.replace(verdict, verdict="could not run", agent=run.agent, reason=str(error))
             found = msgspec.structs.replace(
@@ -190,6 +195,7 @@ def _versions(started: WorkerStarted | None) -> tuple[str, ...]:
     return tuple(f"{name} {then[name]}, now {now[name]}" for name in then if then[name] != now[name])
 
 
+@cache
 def _jetgym() -> str:
     try:
         return version("jetgym")

@@ -48,6 +48,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     for one that was ended from outside (deadline, cancellation)."""
     routed: Mapping[str, str] = {}
     """Instances that a fork calls in place of others."""
+    loose: bool = False
+    """Calls are compared by their key and their target alone: neither what they ask for nor when they are made."""
 
 
 def from_recorded(

@@ -125,6 +125,10 @@ class _Matcher:
         ):
             if was != now:
                 return self._departed("the call has another target", recorded, name, was, now)
+        return None if self._history.loose else self._stricter(recorded, call)
+
+    def _stricter(self, recorded: RecordedCall, call: Call) -> NondeterminismError | None:
+        """What the call asks for, and when it is made."""
         if recorded.dataref:
             digest = f"sha256:{hashlib.sha256(call.data).hexdigest()}"
             if digest != recorded.dataref:

@@ -1,8 +1,9 @@
 """`replay verify`: runs agents' code again on what is recorded, and says where it departs."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Annotated
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -30,8 +31,10 @@ from replay.names import find_rollout
 from replay.opening import Where, open_source, run_in
 from replay.places import read_config
 from replay.rows import rows
+from replay.several import WORTH, processes, reopening, verify_in
 from replay.source import Source
-from replay.verify import Resolved
+from replay.verdict_files import JsonLines, Junit
+from replay.verify import Resolved, Verdict
 
 
 def add_to(app: typer.Typer) -> None:
@@ -47,6 +50,22 @@ def verify(
     *,
     run: Run = None,
     config: Config = None,
+    loose: Annotated[
+        bool,
+        typer.Option(
+            "--loose", help="Compare which calls are made, and the reward; not what they ask for, nor the response."
+        ),
+    ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, help="Processes; by default one a processor for large runs.", show_default=False),
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, for a CI.", show_default=False)
+    ] = None,
+    jsonl: Annotated[
+        Path | None, typer.Option("--jsonl", metavar="FILE", help="Write each verdict as JSON.", show_default=False)
+    ] = None,
     url: Url = None,
     namespace: Namespace = "jetgym",
     file: Files = None,
@@ -65,7 +84,8 @@ def verify(
     replay verify last
     replay verify r1129-1612-x7k2-00003-01 r1129-1612-x7k2-00003-02
     replay verify --run last
-    replay verify --run r1129-1612-x7k2 --json > verdicts.jsonl
+    replay verify --run last --jsonl verdicts.jsonl --junit verify.xml
+    replay verify --run last --loose
     replay verify --file tests/golden/solver.jsonl
     """  # noqa: D301 - the help keeps these lines as they are
     place = where(run, url, namespace, file)
@@ -74,29 +94,58 @@ def verify(
     override = read_config(config) if config is not None else None
     roots = use_own_components()
     summary = Summary()
-    for source, names in by_source(place, rollouts or []):
-        run_async(_verify(source, names, override, roots, summary, json=json))
+    asked = _Asked(override, roots, jobs, loose)
+    with ExitStack() as stack:
+        files: list[JsonLines | Junit] = []
+        if junit is not None:
+            files.append(stack.enter_context(Junit(junit)))
+        if jsonl is not None:
+            files.append(stack.enter_context(JsonLines(jsonl)))
+
+        def hear(verdict: Verdict) -> None:
+            summary.add(verdict)
+            for written in files:
+                written.add(verdict)
+            if json:
+                write_json(verdict)
+            elif rollouts:
+                draw_verdict(verdict, console)
+
+        for source, names in by_source(place, rollouts or []):
+            run_async(_verify(source, names, asked, hear))
     if not json and not rollouts:
         draw_summary(summary, console)
     raise typer.Exit(summary.exit_code)
 
 
-async def _verify(
-    place: Where, names: list[str], override: Resolved | None, roots: list[str], summary: Summary, *, json: bool
-) -> None:
+class _Asked(NamedTuple):
+    override: Resolved | None
+    roots: list[str]
+    jobs: int | None
+    loose: bool
+
+
+async def _verify(place: Where, names: list[str], asked: _Asked, hear: Callable[[Verdict], None]) -> None:
     async with open_source(place) as source:
         facts = await facts_of(source)
         run = await run_in(source, place)
         ids = [await find_rollout(source, name, run) for name in names] if names else await _all(source, facts, run)
-        async with Bulk(source, facts, override, roots) as bulk:
-            with _progress(len(ids), quiet=bool(names)) as advance:
-                async for verdict in bulk.verify(ids):
-                    summary.add(verdict)
-                    advance()
-                    if json:
-                        write_json(verdict)
-                    elif names:
-                        draw_verdict(verdict, console)
+        with _progress(len(ids), quiet=bool(names)) as advance:
+            async for verdict in _verdicts(source, facts, ids, asked):
+                hear(verdict)
+                advance()
+
+
+async def _verdicts(source: Source, facts: Facts, ids: list[str], asked: _Asked) -> AsyncIterator[Verdict]:
+    jobs = asked.jobs or (processes() if len(ids) >= WORTH else 1)
+    reopen = reopening(source)
+    if jobs > 1 and reopen is not None:
+        async for verdict in verify_in(jobs, reopen, ids, asked.override, asked.roots, loose=asked.loose):
+            yield verdict
+        return
+    async with Bulk(source, facts, asked.override, asked.roots, loose=asked.loose) as bulk:
+        async for verdict in bulk.verify(ids):
+            yield verdict
 
 
 async def _all(source: Source, facts: Facts, run: str | None) -> list[str]:

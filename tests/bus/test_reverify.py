@@ -1,7 +1,7 @@
 """Revisions of rewards in the log of a real server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -10,6 +10,7 @@ import pytest
 from bus import Bus, LogConfig
 from components.loading import add_roots
 from contracts.rollouts import RolloutResult
+from orchestrator.collect import outcomes_in_log
 from replay.bulk import Bulk
 from replay.facts import facts_of
 from replay.log_source import LogSource
@@ -39,7 +40,7 @@ async def bus(server: str, config: LogConfig) -> AsyncIterator[Bus]:
 
 
 @pytest.fixture
-def override(tmp_path: Path) -> Iterator[dict[str, object]]:
+def override(tmp_path: Path) -> dict[str, object]:
     folder = tmp_path / "components" / "resources" / "strict"
     folder.mkdir(parents=True)
     (folder / "app.py").write_text(VERIFIER)
@@ -71,6 +72,21 @@ async def test_r4_revisions_are_appended_and_twice_the_same_verifier_gives_equal
     listed = {row.rollout_id: row async for row in rows(source, await facts_of(source))}
     assert (listed[ROLLOUT].reward, listed[ROLLOUT].first_reward, listed[ROLLOUT].revisions) == (0.25, 1, 2)
     assert (listed["r1-00001-00"].reward, listed["r1-00001-00"].revisions) == (1, 0)
+
+
+async def test_result_files_from_the_log_have_the_latest_reward_and_the_first(
+    bus: Bus, override: dict[str, object]
+) -> None:
+    source = LogSource(bus, "here")
+    trajectory = await load(source, ROLLOUT)
+    async with Bulk(source, await facts_of(source), override, []) as bulk:
+        _, revised = await rescore(bulk, trajectory)
+    assert revised is not None
+    await append(bus, trajectory, revised)
+    lines = {done.rollout_id: msgspec.json.decode(done.line) async for done in outcomes_in_log(bus, "r1")}
+    said = [lines[ROLLOUT].get(name) for name in ("reward", "first_reward", "reward_revision")]
+    assert said == [0.25, 1, 1]
+    assert "first_reward" not in lines["r1-00001-00"]
 
 
 async def test_r4_two_who_revise_at_once_have_a_number_each(bus: Bus, override: dict[str, object]) -> None:

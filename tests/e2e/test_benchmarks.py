@@ -27,6 +27,7 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         "samples.py",
         "tokens.py",
         "feed.py",
+        "verify.py",
     ],
 )
 def test_help_says_what_is_measured_and_how_to_call_it(script: str) -> None:
@@ -43,6 +44,7 @@ def test_help_says_what_is_measured_and_how_to_call_it(script: str) -> None:
         ("feed.py", ["--rollouts", "16", "--tokens", "800"]),
         ("samples.py", ["--rollouts", "3"]),
         ("tokens.py", ["--rollouts", "20", "--rounds", "1"]),
+        ("verify.py", ["--rollouts", "20"]),
     ],
 )
 def test_a_small_run_prints_one_json_line_with_the_fields_that_help_names(script: str, arguments: list[str]) -> None:
