@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from replay.page import counted, number, safe, seconds
-from replay.rows import Row
+from replay.rows import AnyRow, Row
 from replay.runs import RunRow
 
 SIZED_BY: Final = 100
@@ -76,18 +76,23 @@ class Lines(Generic[R]):
         self._console.print(line, no_wrap=True, overflow="ignore", crop=False, highlight=False)
 
 
-class RowTable:
+class RowTable(Generic[AnyRow]):
     """Prints rollouts, and what they come to at the end."""
 
-    def __init__(self, console: Console, limit: int | None) -> None:
+    def __init__(self, console: Console, limit: int | None, columns: Sequence[Column[AnyRow]]) -> None:
         """Prints at most `limit` rows; all are counted."""
         self._console, self._limit = console, limit
-        self._lines = Lines(console, ROLLOUTS)
-        self._seen = self._failed = self._flying = 0
+        self._lines = Lines(console, columns)
+        self._shown = self._seen = self._failed = self._flying = 0
         self._rewards = 0.0
         self._scored = 0
 
-    def add(self, row: Row) -> None:
+    def add(self, row: AnyRow) -> None:
+        """Takes one row, and prints it."""
+        self.count(row)
+        self.show(row)
+
+    def count(self, row: AnyRow) -> None:
         """Takes one row."""
         self._seen += 1
         if row.reward is not None:
@@ -95,7 +100,11 @@ class RowTable:
             self._rewards += row.reward
         self._failed += row.outcome in ("failed", "cancelled")
         self._flying += row.outcome == "in flight"
-        if self._limit is None or self._seen <= self._limit:
+
+    def show(self, row: AnyRow) -> None:
+        """Prints a row, if there is room."""
+        if self._limit is None or self._shown < self._limit:
+            self._shown += 1
             self._lines.add(row)
 
     def end(self) -> None:
@@ -112,8 +121,8 @@ class RowTable:
         if self._flying:
             told.append(f"{self._flying:,} in flight")
         self._console.print(Text(", ".join(told), style="bold"))
-        if self._limit is not None and (left := self._seen - self._limit) > 0:
-            self._console.print(Text(f"the first {self._limit:,} are shown, {left:,} are not: --limit 0", style="dim"))
+        if (left := self._seen - self._shown) > 0:
+            self._console.print(Text(f"the first {self._shown:,} are shown, {left:,} are not: --limit 0", style="dim"))
 
 
 def draw_runs(runs: Sequence[RunRow], console: Console) -> None:

@@ -6,7 +6,7 @@ these. Memory grows with the rollouts in flight, not with the run.
 
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -53,6 +53,9 @@ class Row(msgspec.Struct, kw_only=True):
     """What it is a fork, or a later attempt, of."""
     started: datetime
     """When it was requested."""
+
+
+AnyRow = TypeVar("AnyRow", bound=Row)
 
 
 class _Request(msgspec.Struct):
@@ -116,16 +119,32 @@ def end(row: Row, recorded: Recorded, data: bytes) -> Row:
 
 async def rows(source: Source, facts: Facts, run_id: str | None = None) -> AsyncIterator[Row]:
     """The rollouts in the order in which they ended, then those in flight in the order of their requests."""
+
+    def begin(recorded: Recorded, data: bytes) -> Row:
+        return requested_row(recorded, data, facts)
+
+    async for row in made(source, begin, end, run_id):
+        yield row
+
+
+async def made(
+    source: Source,
+    begin: Callable[[Recorded, bytes], AnyRow],
+    complete: Callable[[AnyRow, Recorded, bytes], object],
+    run_id: str | None = None,
+) -> AsyncIterator[AnyRow]:
+    """`rows`, of a type that has more in it."""
     revised = await latest_revisions(source)
-    open_rows: dict[str, Row] = {}
+    open_rows: dict[str, AnyRow] = {}
     async for recorded in source.outline():
         rollout = recorded.event.rolloutid
         if recorded.event.type == "rollout.requested":
-            row = requested_row(recorded, await source.data(recorded.event), facts)
+            row = begin(recorded, await source.data(recorded.event))
             if run_id is None or row.run_id == run_id:
                 open_rows[rollout] = row
         elif (row_or_none := open_rows.pop(rollout, None)) is not None:
-            row = end(row_or_none, recorded, await source.data(recorded.event))
+            row = row_or_none
+            complete(row, recorded, await source.data(recorded.event))
             if row.reward is not None and rollout in revised:
                 row.first_reward, (row.revisions, row.reward) = row.reward, revised[rollout]
             yield row

@@ -7,6 +7,8 @@ All verbs read through this and nothing else, so each works on logs and on files
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+import msgspec
+
 from contracts.events import Event, Recorded
 from replay.trajectory import Trajectory
 
@@ -48,6 +50,17 @@ async def load(source: Source, rollout_id: str) -> Trajectory:
     events = await source.history(rollout_id)
     blobs = {found.event.dataref: await source.data(found.event) for found in events if found.event.dataref}
     return Trajectory(rollout_id, events, blobs)
+
+
+async def says(source: Source, rollout_id: str, text: str) -> bool:
+    """Whether a text stands in what was asked or answered in a rollout, whatever the case of its letters."""
+    wanted = msgspec.json.encode(text)[1:-1].lower()
+    twice = msgspec.json.encode(wanted.decode())[1:-1]  # as it stands in JSON within JSON, like a tool's arguments
+    for recorded in await source.history(rollout_id):
+        data = (await source.data(recorded.event)).lower()
+        if wanted in data or twice in data:
+            return True
+    return False
 
 
 async def captures(source: Source, trajectory: Trajectory) -> dict[str, bytes]:

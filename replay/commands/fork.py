@@ -45,7 +45,7 @@ from replay.errors import CannotFork, CannotVerify, Misused
 from replay.facts import Facts
 from replay.findings import draw_departure
 from replay.fork import Plan
-from replay.listing import RowTable
+from replay.listing import ROLLOUTS, RowTable
 from replay.log_source import open_bus
 from replay.opening import Where, choose
 from replay.page import Page, number
@@ -257,7 +257,7 @@ def _draw(plan: Plan, rows: list[Row], goal: _Goal) -> None:
             (plan.parent.rollout_id, "bold"), f" (reward {reward}), {at}, {len(plan.shared)} calls shared; forks:"
         )
     )
-    table = RowTable(console, None)
+    table = RowTable(console, None, ROLLOUTS)
     for row in rows:
         table.add(row)
     table.end()

@@ -1,15 +1,20 @@
 """`replay list`: the rollouts of a run, or the runs, one line each."""
 
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
+from replay.columns import Top, columns
 from replay.commands.common import Files, Json, Namespace, Run, Url, console, run_async, where, write_json
 from replay.facts import facts_of
-from replay.listing import RowTable, draw_runs
+from replay.listing import Column, RowTable, draw_runs
 from replay.opening import Where, open_source, run_in
-from replay.rows import Keep, rows, selection
+from replay.rows import made, selection
 from replay.runs import local_runs, runs_in
+from replay.source import says
+from replay.ui.entries import Entries, Entry
+from replay.ui.filters import filter_of, key_of
 
 LIMIT = 50
 
@@ -20,6 +25,12 @@ def add_to(app: typer.Typer) -> None:
 
 
 def list_rollouts(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[WORDS]", help="What is wanted, as in the web app: reward<0.5 turns>=3.", show_default=False
+        ),
+    ] = None,
     *,
     run: Run = None,
     agent: Annotated[str | None, typer.Option(help="Only rollouts of this agent.", show_default=False)] = None,
@@ -33,6 +44,17 @@ def list_rollouts(
         float | None, typer.Option(help="Only rollouts with a reward above this.", show_default=False)
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only rollouts that failed or were cancelled.")] = False,
+    grep: Annotated[
+        str | None,
+        typer.Option("--grep", metavar="TEXT", help="Only rollouts in whose events it stands.", show_default=False),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option("--sort", metavar="NAME", help="Sort by reward, turns, …; the largest first: -reward."),
+    ] = None,
+    shows: Annotated[
+        str | None, typer.Option("--columns", metavar="A,B", help="Show these columns.", show_default=False)
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option(min=0, help=f"Show so many, 0 for all; {LIMIT} by default, with --json all.", show_default=False),
@@ -45,10 +67,19 @@ def list_rollouts(
 ) -> None:
     """Lists the rollouts of a run, by default of the newest in results/, in the order in which they ended.
 
+    WORDS are joined by "and", a - before one denies it. Compared (< <= = != >=
+    >) are reward, turns, tools, tokens, in, out, duration, queued, version, lag,
+    adoptions, task, rollout and attempt; looked into (:) are id, run, agent, env,
+    outcome, error, group and text, what the task says. Another word is looked
+    for in all of these texts.
+
     \b
     replay list
     replay list --run r1129-1612-x7k2 --failed
-    replay list --agent solver --reward-below 0.5 --limit 10
+    replay list agent:solver "reward<0.5" "duration>10" --limit 10
+    replay list "version>=3 -outcome:completed"
+    replay list --sort -tokens --columns rollout,reward,tokens,task
+    replay list --grep "I cannot"
     replay list --url nats://127.0.0.1:4222 --run last
     replay list --json | jq -r 'select(.reward == 1).rollout_id'
     replay list --runs
@@ -60,25 +91,46 @@ def list_rollouts(
     keep = selection(
         agent=agent, environment=environment, reward_below=reward_below, reward_above=reward_above, failed=failed
     )
+    worded = filter_of(" ".join(words or []))
     shown = (limit or None) if limit is not None else None if json else LIMIT
-    run_async(_rollouts(place, keep, shown, json=json))
+    wanted = columns(shows)
+    run_async(_rollouts(place, lambda row: keep(row) and worded(row), grep, shown, sort=sort, shown=wanted, json=json))
 
 
-async def _rollouts(place: Where, keep: Keep, limit: int | None, *, json: bool) -> None:
+async def _rollouts(
+    place: Where,
+    keep: Callable[[Entry], bool],
+    grep: str | None,
+    limit: int | None,
+    *,
+    sort: str | None,
+    shown: Sequence[Column[Entry]],
+    json: bool,
+) -> None:
+    top = Top(key_of(sort.removeprefix("-")), limit, descending=sort.startswith("-")) if sort else None
     async with open_source(place) as source:
         facts = await facts_of(source)
-        table = RowTable(console, limit)
+        book = Entries(facts)
+        table = RowTable(console, limit, shown)
         written = 0
-        async for row in rows(source, facts, await run_in(source, place)):
-            if not keep(row):
+        async for row in made(source, book.requested, book.ended, await run_in(source, place)):
+            if not keep(row) or (grep is not None and not await says(source, row.rollout_id, grep)):
                 continue
-            if json:
+            if top is not None:
+                top.add(row)
+                table.count(row)
+            elif json:
                 write_json(row)
                 written += 1
                 if written == limit:
                     return
             else:
                 table.add(row)
+        for row in top.rows if top is not None else ():
+            if json:
+                write_json(row)
+            else:
+                table.show(row)
         if not json:
             table.end()
 

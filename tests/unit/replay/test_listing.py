@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
-from replay.listing import RowTable, draw_runs
+from replay.listing import ROLLOUTS, RowTable, draw_runs
 from replay.rows import Row
 from replay.runs import RunRow
 
@@ -78,7 +78,7 @@ def test_no_line_of_runs_is_cut_or_broken(width: int) -> None:
 @pytest.mark.parametrize("width", [80, 60, 20])
 def test_no_line_of_rollouts_is_cut_or_broken(width: int) -> None:
     to = console(width)
-    table = RowTable(to, None)
+    table = RowTable(to, None, ROLLOUTS)
     for index in range(3):
         table.add(
             Row(

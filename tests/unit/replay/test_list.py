@@ -1,0 +1,39 @@
+"""`replay list`: which rollouts, in which order, with which columns."""
+
+import json
+from pathlib import Path
+
+from tests.unit.replay.test_cli import Replay, log, replay
+
+__all__ = ["log", "replay"]
+
+
+def listed(replay: Replay, log: Path, *arguments: str) -> list[str]:
+    code, out, err = replay("list", *arguments, "--file", log, "--json")
+    assert code == 0, err
+    return [json.loads(line)["rollout_id"] for line in out.splitlines()]
+
+
+def test_list_takes_the_words_of_the_web_app(replay: Replay, log: Path) -> None:
+    every = ["r1-00000-00", "r1-00001-00", "r1-00002-00"]
+    assert listed(replay, log, "reward>=1", "outcome:completed") == every
+    assert listed(replay, log, "task=1") == every[1:2]
+    assert listed(replay, log, "text:5 * 7") == listed(replay, log, '"5 * 7"') == every
+    assert listed(replay, log, "reward>=0 -task=1") == [every[0], every[2]]
+    assert listed(replay, log, "version>=1") == []
+    assert replay("list", "rewrd<1", "--file", log)[0] == 2
+
+
+def test_list_finds_what_was_said_anywhere_in_a_rollout(replay: Replay, log: Path) -> None:
+    assert len(listed(replay, log, "--grep", "12 AND 35")) == 3
+    assert len(listed(replay, log, "--grep", '"a": 5')) == 3
+    assert listed(replay, log, "--grep", "12 and 36") == []
+
+
+def test_list_is_sorted_and_has_the_columns_asked_for(replay: Replay, log: Path) -> None:
+    assert listed(replay, log, "--sort", "-task", "--limit", "2") == ["r1-00002-00", "r1-00001-00"]
+    code, out, _ = replay("list", "--file", log, "--columns", "index,rollout,versions", "--sort", "-task")
+    assert code == 0
+    assert [line.split() for line in out.splitlines()[:2]] == [["index", "rollout", "versions"], ["2.0", "r1-00002-00"]]
+    code, _, err = replay("list", "--file", log, "--columns", "nothing")
+    assert (code, "no column 'nothing'" in err) == (2, True)
