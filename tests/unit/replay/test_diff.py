@@ -1,6 +1,7 @@
 """How two trajectories differ."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +17,9 @@ from replay.trajectory import Trajectory
 from replay.words import changes, word_pieces
 from tests.unit.replay.examples import CALC, calculator, task, trajectory_of
 from tests.unit.replay.recorder import Answer, Recorder, model_reply
+from tests.unit.replay.test_cli import Replay, replay, write
+
+__all__ = ["replay"]
 
 
 def recorded(answer: Answer = calculator, seed: int = 0, rollout: str = "r1-00000-00") -> Trajectory:
@@ -134,3 +138,22 @@ def test_long_texts_are_compared_in_a_bounded_time() -> None:
     one, other = " ".join(map(str, range(30_000))), " ".join(map(str, range(1, 30_001)))
     found = word_pieces(f"a {one} z", f"a {other} z")
     assert [piece.op for piece in found] == ["same", "removed", "added", "same"]
+
+
+def test_r7_diff_ends_with_0_1_or_2(replay: Replay, tmp_path: Path) -> None:
+    """R7: and without a second rollout it is for forks."""
+    recorder = Recorder(CALC, calculator)
+    for rollout in ("r1-00000-00", "r1-00001-00"):
+        recorder.rollout(rollout, "calc", task())
+    log = write(tmp_path / "log.jsonl", recorder)
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(log.read_bytes().replace(b"12 and 35", b"12 and 36"))
+    code, out, _ = replay("diff", "r1-00000-00", "r1-00001-00", "--file", log)
+    assert (code, out.splitlines()[-1]) == (0, "the same in 5 calls")
+    code, out, _ = replay("diff", "r1-00000-00", "r1-00000-00", "--file", log, "--with-file", other)
+    assert code == 1
+    assert "the same in 3 calls, then they part at m_1" in out
+    assert "output.0.content.0.text 12 and [-35-]{+36+}" in out
+    assert "reward 1 → 1 (+0)" in out
+    code, _, err = replay("diff", "r1-00000-00", "--file", log)
+    assert (code, "is no fork" in err) == (2, True)
