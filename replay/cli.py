@@ -51,7 +51,7 @@ replay reverify --run last  the rewards again, with today's verifier
 replay retool --run last    the tool calls again, with today's tools
 replay why end              how the end came about, back to the task
 replay export last -o FILE  its events, messages, spans, a page, …; see --help
-replay import FILE --output results/old   exported events into a log of their own
+replay import FILE --output results/old     events into a log of their own
 replay ui                   all of this in a browser
 
 ID is a rollout's ID, a beginning of it that no other has, or `last`; RUN is the same for runs, or a directory.

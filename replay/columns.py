@@ -50,11 +50,10 @@ class Top:
 
 
 def _versions(row: Entry) -> str:
-    if row.oldest_version is None:
-        return "" if row.asked_version is None else f"{row.asked_version}"
-    if row.oldest_version == row.newest_version:
-        return str(row.oldest_version)
-    return f"{row.oldest_version}–{row.newest_version}"  # noqa: RUF001 - a range
+    if row.policy is None:
+        return ""
+    oldest, newest = row.policy
+    return str(oldest) if oldest == newest else f"{oldest}–{newest}"  # noqa: RUF001 - a range
 
 
 def _revised(row: Entry) -> str:

@@ -83,7 +83,7 @@ def export(
     golden   a test's history: secrets scrubbed, nothing beside the file needed
     items    conversations as Responses items, one rollout a line
     chat     conversations as Chat Completions messages, one rollout a line
-    otlp     OpenTelemetry spans, GenAI conventions; one rollout a line (OTLP JSON)
+    otlp     OpenTelemetry spans, GenAI conventions; a rollout a line (OTLP JSON)
     chrome   one trace for ui.perfetto.dev or chrome://tracing
     html     one rollout as one page, without scripts, for anybody
     samples  token IDs for a trainer: `jetgym export samples` writes them
