@@ -29,6 +29,7 @@ COMMANDS: Final = (
     "reverify",
     "retool",
     "why",
+    "step",
     "export",
     "import",
     "ui",
@@ -49,6 +50,7 @@ replay whatif last --at m_2 --drop     what the code would ask next
 replay fork last --at turn:2 -n 8      new rollouts from that state on, live
 replay reverify --run last  the rewards again, with today's verifier
 replay retool --run last    the tool calls again, with today's tools
+replay step last            a debugger over time: next, back, frames, variables
 replay why end              how the end came about, back to the task
 replay export last -o FILE  its events, messages, spans, a page, …; see --help
 replay import FILE --output results/old     events into a log of their own

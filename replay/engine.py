@@ -85,9 +85,9 @@ def departure_of(
     """
     was = trajectory.ending(run.replied)
     ended_itself = was is not None and not (isinstance(was, RolloutFailure) and was.kind in FROM_OUTSIDE)
-    execution = _execution(trajectory, run, agent, config)
+    execution = execution_in(trajectory, run, agent, config)
     try:
-        reexecute(execution, msgspec.structs.replace(_history(trajectory, run), complete=ended_itself, loose=loose))
+        reexecute(execution, msgspec.structs.replace(history_in(trajectory, run), complete=ended_itself, loose=loose))
         if was is None or not ended_itself:
             return None
         return _compared(run, agent, was, outcome_of(execution), loose=loose)
@@ -113,9 +113,9 @@ class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
 
 def upcoming(trajectory: Trajectory, run: AgentRun, agent: type[Agent[AgentConfig]], config: AgentConfig) -> Upcoming:
     """What this code does after the recorded part. Raises `BrokenHistory`."""
-    execution = _execution(trajectory, run, agent, config)
+    execution = execution_in(trajectory, run, agent, config)
     try:
-        calls = reexecute(execution, msgspec.structs.replace(_history(trajectory, run), complete=False))
+        calls = reexecute(execution, msgspec.structs.replace(history_in(trajectory, run), complete=False))
         if execution.done:
             found = outcome_of(execution)
             return Upcoming(error=found) if isinstance(found, CallError) else Upcoming(result=found)
@@ -155,15 +155,17 @@ def _departure(error: NondeterminismError) -> Departure:
     )
 
 
-def _execution(
+def execution_in(
     trajectory: Trajectory, run: AgentRun, agent: type[Agent[AgentConfig]], config: AgentConfig
 ) -> Execution[RolloutResult]:
+    """A fresh execution of one of the rollout's agents. Raises `BrokenHistory`."""
     request, fork = trajectory.decoded(run.requested, _REQUEST), trajectory.request.fork
     seed = fork.nested.get(run.requested.event.callkey, "") if fork is not None else ""
     return execution_of(agent, config, run.requested.event, request, prefix=run.prefix, seed=seed)
 
 
-def _history(trajectory: Trajectory, run: AgentRun) -> History:
+def history_in(trajectory: Trajectory, run: AgentRun) -> History:
+    """What is recorded of it. Raises `InvalidHistory`."""
     fork = trajectory.request.fork
     routed = fork.routed if fork is not None and not run.prefix else None
     return from_recorded(trajectory.events, prefix=run.prefix, blobs=trajectory.blobs, routed=routed)

@@ -27,7 +27,7 @@ from replay.trajectory import Trajectory
 from replay.verify import Verdict, Verifier
 
 VENVS: Final = Path(".jetgym") / "venvs"
-_PACKAGE: Final = str(Path(__file__).resolve().parent)
+PACKAGE: Final = str(Path(__file__).resolve().parent)
 _COMPLETE: Final = "jetgym.json"
 _LINE_LIMIT: Final = 2**30
 _BOOT: Final = """
@@ -103,7 +103,7 @@ class Isolated:
             "-P",
             "-c",
             _BOOT,
-            _PACKAGE,
+            PACKAGE,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             limit=_LINE_LIMIT,

@@ -114,6 +114,11 @@ class Verifier:
         with contextlib.redirect_stdout(sys.stderr):  # what an agent prints is no output of ours
             return upcoming(trajectory, run, agent, config)
 
+    def loaded(self, trajectory: Trajectory, run: AgentRun) -> tuple[type[Agent[AgentConfig]], AgentConfig]:
+        """The agent's class and config for one execution. Raises `CannotVerify`."""
+        code = self.code_of(trajectory, run)
+        return self._agent(code), self._config(code)
+
     def code_of(self, trajectory: Trajectory, run: AgentRun) -> Code:
         """Which code ran this execution, and with which config. Raises `CannotVerify`."""
         workers = [worker for worker in trajectory.agent_workers(run) if worker in self._facts.workers]

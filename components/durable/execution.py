@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
+from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -133,6 +134,11 @@ class Execution(Generic[T]):
             return self._main.result()
         raise AgentExited(f"rollout {self.rollout_id}: the agent raised {error!r}") from error
 
+    def error(self) -> BaseException | None:
+        """What the code raised, for a debugger, after `result` was asked; None where it returned or has not ended."""
+        main = self._main
+        return main.exception() if main is not None and main.done() and not main.cancelled() else None
+
     def close(self) -> None:
         """Ends the code wherever it is, by cancelling every branch. Calls that it makes as it ends are not made.
 
@@ -175,6 +181,10 @@ class Execution(Generic[T]):
         if self._main is None or self._main.done():
             return location.definition(self._start)
         return location.waiting(self._main)
+
+    def stacks(self) -> list[tuple[str, list[FrameType]]]:
+        """Each branch that waits, by its path, with its frames from the outermost in: for a debugger."""
+        return [(branch.path, location.stack(branch)) for branch in self._loop.branches if not branch.done()]
 
     def watch(self, on_call: Callable[[Call], None] | None) -> None:
         """Has each call shown to `on_call` at the moment at which agent code makes it. For `matching`."""

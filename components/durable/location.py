@@ -43,6 +43,18 @@ def waiting(task: asyncio.Task[Any]) -> tuple[str, int]:
     return _innermost(_suspended(task.get_coro()))
 
 
+def stack(task: asyncio.Task[Any]) -> list[FrameType]:
+    """The frames of a suspended branch that are of an agent or of its toolkit, outermost first."""
+    return authored(_suspended(task.get_coro()))
+
+
+def authored(frames: Iterable[FrameType]) -> list[FrameType]:
+    """Those of an agent, or of the toolkit where none is of an agent."""
+    found = list(frames)
+    agents = [frame for frame in found if _PLUMBING.match(_module(frame)) is None]
+    return agents or [frame for frame in found if _TOOLKIT.match(_module(frame))]
+
+
 def is_agents(place: tuple[str, int]) -> bool:
     """Whether a line is of an agent and not of the toolkit."""
     return place != UNKNOWN and Path(place[0]).parent != _TOOLKIT_FOLDER

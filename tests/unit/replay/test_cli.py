@@ -1,5 +1,6 @@
 """The commands as a user types them, on files; the logs of servers are in tests/bus and tests/e2e."""
 
+import io
 import json
 import re
 import sys
@@ -100,6 +101,20 @@ def test_stats_sum_up_a_run(replay: Replay, log: Path) -> None:
     assert (figures["run_id"], figures["rollouts"], figures["reward"]["mean"]) == ("r1", 3, 1.0)
     assert json.loads(replay("stats", "--quick", "--file", log, "--json")[1])["calls"] is None
     assert replay("stats", "--file", log, "--agent", "nobody")[0] == 2
+
+
+def test_step_goes_where_standard_input_says(replay: Replay, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R7, R1."""
+    before = log.read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("next\nquit\n"))
+    code, out, _ = replay("step", "last", "--file", log, "--at", "m_1")
+    assert (code, out.count("[5/6]"), out.count("[6/6]")) == (0, 1, 1)
+    tamper(log, "r1-00001-00")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    code, out, _ = replay("step", "r1-00001-00", "--file", log, "--at", "end", "--json")
+    assert (code, bool(json.loads(out)["departs"])) == (1, True)
+    tamper(log)
+    assert len(log.read_bytes()) == len(before)
 
 
 def test_why_tells_the_causes_of_an_event_wherever_it_is(replay: Replay, log: Path) -> None:
