@@ -12,7 +12,7 @@ import msgspec
 
 from contracts.deployments import WorkerStarted
 from replay.facts import Facts
-from replay.trajectory import AgentRun, Call, Trajectory, worker_of
+from replay.trajectory import Adoption, AgentRun, Call, Trajectory, worker_of
 
 _GAP: Final = 0.08
 """From this share of the whole on, a stretch is made short in which nothing begins or ends and no call is worked on."""
@@ -22,7 +22,7 @@ _SHOWN: Final = 0.4
 """What is made short is shown as this share of what it would have to be longer than."""
 _WORKER: Final = msgspec.json.Decoder(WorkerStarted)
 
-State = Literal["answered", "failed", "open", "queued", "ran", "lost"]
+State = Literal["answered", "failed", "open", "ran", "shared", "lost"]
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened at one moment."""
 
     at: float
-    what: Literal["adopted", "worker", "letter", "event"]
+    what: Literal["adopted", "forked", "worker", "letter", "event"]
     """`worker`: one of a lane's pool started, so that what it held before came again to another."""
     lane: int | None
     text: str
@@ -144,6 +144,10 @@ def _execution(trajectory: Trajectory, run: AgentRun, total: float) -> Lane:
         last = max([trajectory.offset(recorded) for recorded in before if trajectory.offset(recorded) <= at] or [works])
         worker = worker_of(before[-1].event) if before else ""
         last = min(max(last, works), at)
+        if is_fork_point(trajectory, adoption):
+            bars.append(Bar(key=key, name="", start=start, works=start, end=at, state="shared", worker="", row=0))
+            start = works = at
+            continue
         bars += [
             Bar(key=key, name=worker, start=start, works=works, end=last, state="ran", worker=worker, row=0),
             Bar(key=key, name="", start=last, works=last, end=at, state="lost", worker="", row=0),
@@ -154,6 +158,17 @@ def _execution(trajectory: Trajectory, run: AgentRun, total: float) -> Lane:
     state: State = "open" if run.replied is None else "failed" if failed else "ran"
     bars.append(Bar(key=key, name=worker, start=start, works=works, end=over, state=state, worker=worker, row=0))
     return Lane(kind="agents", name=run.agent, rows=1, bars=bars)
+
+
+def is_fork_point(trajectory: Trajectory, adoption: Adoption) -> bool:
+    """Whether the adoption is the one with which a fork goes on from what it shares with its parent."""
+    return trajectory.request.fork is not None and adoption.epoch == 1 and not adoption.prefix
+
+
+def _told(trajectory: Trajectory, adoption: Adoption) -> str:
+    if is_fork_point(trajectory, adoption):
+        return f"forked: {adoption.worker} went on from here"
+    return f"adopted by {adoption.worker}, epoch {adoption.epoch}"
 
 
 def _taken(trajectory: Trajectory, run: AgentRun, begun: float, written: list[float]) -> float:
@@ -210,9 +225,9 @@ def _marks(trajectory: Trajectory, facts: Facts, lanes: list[Lane], total: float
     marks = [
         Mark(
             at=trajectory.offset(adoption.recorded),
-            what="adopted",
+            what="forked" if is_fork_point(trajectory, adoption) else "adopted",
             lane=agents.index(adoption.prefix) if adoption.prefix in agents else None,
-            text=f"adopted by {adoption.worker}, epoch {adoption.epoch}",
+            text=_told(trajectory, adoption),
         )
         for adoption in trajectory.adoptions
     ]

@@ -65,6 +65,14 @@ class Library:
         where = msgspec.structs.replace(self.where, run=str(place.path))
         return Opened(run_id=run_id, shelf=self._shelf(str(place.path), where, place), alone=place.guest is None)
 
+    async def holding(self, rollout_id: str) -> Opened:
+        """The run that a rollout is of, by its ID. Raises `UnknownName`."""
+        runs = await self.runs()
+        begun = [run.run_id for run in runs if rollout_id.startswith(f"{run.run_id}-")]
+        if not begun:
+            raise UnknownName(f"no run here has a rollout {rollout_id!r}")
+        return await self.open(max(begun, key=len))
+
     @property
     def first(self) -> str | None:
         """The run that was named when the app was started, if one was: its ID. Raises `ReplayError`."""

@@ -13,6 +13,9 @@
     /api/runs/RUN/rollouts/ID/steps/KEY                one call, uncut
     /api/runs/RUN/rollouts/ID/tokens?branch=&offset=   samples
     /api/runs/RUN/rollouts/ID/events[/SEQ]             raw events
+    /api/runs/RUN/rollouts/ID/diff?with=&by=           the differences from another rollout
+    /api/runs/RUN/rollouts/ID/fork[/command]           POST: starts `replay fork`, or says how it is typed
+    /api/jobs/NUMBER                                   what has become of a command that was started
 
 Answers are JSON; an error is `{"error": why}` with status 400, 404 or 503. Called by the command `ui`.
 """
@@ -24,7 +27,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Final, cast, get_args
 
 import msgspec
 from aiohttp import web
@@ -32,12 +35,15 @@ from aiohttp import web
 from bus import BusError
 from contracts.errors import ContractError, InvalidName
 from contracts.ids import rollout_id
+from replay.diff import By, difference
 from replay.errors import AmbiguousName, BrokenHistory, Misused, ReplayError, UnknownName
 from replay.log_source import LogSource
 from replay.source import captures
 from replay.trajectory import Trajectory
 from replay.ui.entries import Entry
+from replay.ui.forks import ForkRequest, words_of
 from replay.ui.guard import Guard
+from replay.ui.jobs import Jobs, typed
 from replay.ui.library import Library, Opened
 from replay.ui.rollout import event_data, event_lines, rollout_view
 from replay.ui.series import Charts, charts
@@ -52,6 +58,8 @@ _PAUSE_S: Final = 1.0
 """Between two messages about news."""
 _BEAT_S: Final = 15.0
 _GROUP: Final = 64
+
+_FORK: Final = msgspec.json.Decoder(ForkRequest)
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -75,12 +83,17 @@ def build(library: Library, guard: Guard) -> web.Application:
         f"{rollout}/tokens": pages.tokens,
         f"{rollout}/events": pages.events,
         f"{rollout}/events/{{seq:[0-9]+}}": pages.event,
+        f"{rollout}/diff": pages.diff,
+        "/api/jobs/{job:[0-9]{1,9}}": pages.job,
     }
     for path, answer in answers.items():
         app.router.add_get(path, answer)
+    app.router.add_post(f"{rollout}/fork", pages.fork)
+    app.router.add_post(f"{rollout}/fork/command", pages.fork_command)
     app.router.add_static("/static", STATIC)
 
     async def close(_: web.Application) -> None:
+        await pages.jobs.stop()
         await library.close()
 
     app.on_response_prepare.append(guard.say)
@@ -112,6 +125,7 @@ class _Pages:
         self._tables = Tables()
         self._charts: dict[str, Worked[Charts]] = {}
         self._drawing = asyncio.Lock()
+        self.jobs = Jobs()
 
     async def index(self, _: web.Request) -> web.StreamResponse:
         return web.FileResponse(STATIC / "index.html")
@@ -209,6 +223,39 @@ class _Pages:
         found = event_data(trajectory, int(request.match_info["seq"]))
         return _json(found) if found is not None else _json({"error": "there is no such event"}, 404)
 
+    async def diff(self, request: web.Request) -> web.StreamResponse:
+        run, one = await self._trajectory(request)
+        name, by = rollout_id(request.query.get("with", "")), request.query.get("by", "key")
+        if by not in get_args(By):
+            raise Misused(f"calls are aligned by {' or '.join(get_args(By))}, not by {by!r}")
+        there = run if run.shelf.entry(name) is not None else await self._library.holding(name)
+        other = await there.shelf.trajectory(name)
+        found = []
+        for shelf, trajectory in ((run.shelf, one), (there.shelf, other)):
+            async with shelf.source() as source:
+                found.append(await captures(source, trajectory))
+        told = await asyncio.to_thread(lambda: difference(one, other, by=cast("By", by), captures=(found[0], found[1])))
+        return _json(told)
+
+    async def fork(self, request: web.Request) -> web.StreamResponse:
+        words, given = await self._fork(request)
+        return _json(await self.jobs.start(words, given))
+
+    async def fork_command(self, request: web.Request) -> web.StreamResponse:
+        return _json({"command": typed(*await self._fork(request))})
+
+    async def job(self, request: web.Request) -> web.StreamResponse:
+        found = self.jobs.view(int(request.match_info["job"]))
+        return _json(found) if found is not None else _json({"error": "there is no such command"}, 404)
+
+    async def _fork(self, request: web.Request) -> tuple[list[str], bytes | None]:
+        run = await self._run(request)
+        try:
+            asked = _FORK.decode(await request.read())
+        except msgspec.DecodeError as error:
+            raise Misused(f"the fork that is asked for: {error}") from error
+        return words_of(run.shelf.where, _rollout(request), asked)
+
     async def _run(self, request: web.Request) -> Opened:
         run = await self._library.open(request.match_info["run"])
         await self._library.tidy()
@@ -216,6 +263,7 @@ class _Pages:
 
     async def _trajectory(self, request: web.Request) -> tuple[Opened, Trajectory]:
         run = await self._run(request)
+        await run.shelf.ready()
         return run, await run.shelf.trajectory(_rollout(request))
 
 

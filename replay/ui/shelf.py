@@ -28,6 +28,7 @@ State = Literal["loading", "live", "at rest", "lost"]
 _IDLE_S: Final = 2.0
 _LOOK_S: Final = 1.0
 """So often it is asked whether a run is live."""
+_READY_S: Final = 2.0
 _NOTICE: Final = 2_000
 """Events after which those who wait hear of news while a source is read."""
 _TURN: Final = 200
@@ -48,7 +49,7 @@ class Shelf:
         self.error = ""
         """Why it is `lost`: for a human."""
         self.facts = Facts(())
-        self._where, self._place = where, place
+        self.where, self._place = where, place
         self._by_id: dict[str, Entry] = {}
         self._seen: dict[int, int] = {}
         """Up to where each partition was read."""
@@ -86,6 +87,13 @@ class Shelf:
         while self.version <= version:
             await self._news.wait()
         return self.version
+
+    async def ready(self) -> None:
+        """Waits until it has been read through, but not long: what has been read by then is there."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_S):
+                while self.state == "loading":
+                    await self.changed(self.version)
 
     @asynccontextmanager
     async def source(self) -> AsyncIterator[Source]:
@@ -135,7 +143,7 @@ class Shelf:
 
     @property
     def _followed(self) -> bool:
-        return self._where.url is not None or (self._place is not None and live_url(self._place) is not None)
+        return self.where.url is not None or (self._place is not None and live_url(self._place) is not None)
 
     async def _read_from(self, source: Source, *, follow: bool) -> None:
         self.facts = self._made.facts = await facts_of(source)
@@ -207,9 +215,9 @@ class Shelf:
     # --- opening and giving back ----------------------------------------------------------------------------------
 
     async def _open(self) -> Source:
-        if self._where.files:
-            return await asyncio.to_thread(FileSource, self._where.files)
-        return await self._stack.enter_async_context(open_source(self._where))
+        if self.where.files:
+            return await asyncio.to_thread(FileSource, self.where.files)
+        return await self._stack.enter_async_context(open_source(self.where))
 
     def _hold(self) -> None:
         if self._closing is not None:

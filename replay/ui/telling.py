@@ -13,6 +13,7 @@ from contracts.rollouts import RolloutRequest, ToolCall
 from replay.items import Said, call_text, said_of_item, said_of_output
 from replay.timeline import News, Step, timeline
 from replay.trajectory import Call, Trajectory
+from replay.ui.lanes import is_fork_point
 
 CUT: Final = 6_000
 """Characters of a text that a page gets at first."""
@@ -40,7 +41,7 @@ class Told(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     at: float
     what: str
-    """`model`, `tool`, …; `adopted`; or the type of an event that is no call."""
+    """`model`, `tool`, …; `adopted`; `forked`, where a fork goes on by itself; or the type of another event."""
     target: str = ""
     key: str = ""
     caller: str = ""
@@ -100,7 +101,7 @@ class _Teller:
             adoption = step.adoption
             return Told(
                 at=step.at,
-                what="adopted",
+                what="forked" if is_fork_point(self._trajectory, adoption) else "adopted",
                 worker=adoption.worker,
                 epoch=adoption.epoch,
                 requested=adoption.recorded.seq,

@@ -32,8 +32,19 @@ export const api = {
   step: (of, id, key) => ask(`${rollout(of, id)}/steps/${encodeURIComponent(key)}`),
   tokens: (of, id, asked) => ask(`${rollout(of, id)}/tokens${query(asked)}`),
   events: (of, id) => ask(`${rollout(of, id)}/events`),
+  diff: (of, id, asked) => ask(`${rollout(of, id)}/diff${query(asked)}`),
+  fork: (of, id, asked) => post(`${rollout(of, id)}/fork`, asked),
+  forkCommand: (of, id, asked) => post(`${rollout(of, id)}/fork/command`, asked),
+  job: (number) => ask(`/api/jobs/${number}`),
   event: (of, id, seq) => ask(`${rollout(of, id)}/events/${seq}`),
 };
+
+let token = null;
+
+async function post(path, body) {
+  token ??= (await api.about()).token;
+  return ask(path, { method: "POST", headers: { "Content-Type": "application/json", "X-Replay-Token": token }, body: JSON.stringify(body) });
+}
 
 /** Calls back with each message about news of a run, until the function that it returns is called. */
 export function follow(id, onNews) {

@@ -27,7 +27,7 @@ export function sheet(content, { onclose } = {}) {
     onclose?.();
   };
   document.body.append(veil);
-  (veil.querySelector("[autofocus]") ?? veil.firstChild).focus();
+  (veil.querySelector("[data-focus]") ?? veil.firstChild).focus();
 }
 
 export function close() {

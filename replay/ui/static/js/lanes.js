@@ -27,7 +27,7 @@ export function lanes({ small = false, pick, names }) {
     const [start, works, end] = [x(item.start), x(item.works), x(item.end)];
     const shape = (name, from, to) => s("rect", { class: name, x: from, y: top + 1, width: Math.max(to - from, 1.5), height: ROW - 2, rx: small ? 2 : 3 });
     const own = kind === "agents";
-    const name = own && item.state !== "lost" ? item.worker || "not taken yet" : item.state === "lost" ? "no sign of its worker" : names?.get(item.key) ?? item.name;
+    const name = item.state === "shared" ? "shared with its parent" : own && item.state !== "lost" ? item.worker || "not taken yet" : item.state === "lost" ? "no sign of its worker" : names?.get(item.key) ?? item.name;
     const parts = [item.works - item.start > 0 && item.state !== "lost" ? shape(`queued is-${kind}`, start, works) : null,
       item.state === "lost" ? shape("lost", start, end) : item.end > item.works || item.start === item.end ? shape(`busy is-${kind} ${item.state}`, works, end) : null];
     const room = end - works;

@@ -2,15 +2,17 @@
 
 import { api, follow } from "./api.js";
 import { conversationTab } from "./conversation.js";
+import { diffTab } from "./diff.js";
 import { copy, h, put, withHint } from "./dom.js";
 import { eventsTab } from "./events.js";
+import { forkSheet } from "./fork.js";
 import { onPage } from "./keys.js";
 import { go, TABS, write } from "./route.js";
 import { timelineTab } from "./timeline.js";
 import { tokensTab } from "./tokens.js";
 import { bytes, count, counted, inRun, number, reward, seconds, time } from "./words.js";
 
-const MAKE = { conversation: conversationTab, timeline: timelineTab, tokens: tokensTab, events: eventsTab };
+const MAKE = { conversation: conversationTab, timeline: timelineTab, tokens: tokensTab, events: eventsTab, diff: diffTab };
 
 export function rolloutPage(root, route, frame) {
   const { run, rollout } = route;
@@ -36,8 +38,12 @@ export function rolloutPage(root, route, frame) {
       h("span", { class: `pill ${view.state === "completed" ? "good" : view.state === "in flight" ? "accent" : "bad"}` },
         view.reward !== null ? `reward ${reward(view.reward)}` : view.state === "in flight" ? "in flight" : `${view.state}: ${view.error?.kind ?? ""}`),
       view.timeline.marks.some((mark) => mark.what === "adopted") ? h("span", { class: "pill warn" }, "↻ adopted") : null,
-      h("span", { class: "spring" }), siblings());
+      view.fork ? h("a", { class: "pill", href: `#/`, onclick: (event) => { event.preventDefault(); open("diff"); } }, `fork of ${view.fork.rollout}`) : null,
+      view.revisions.length ? h("span", { class: "pill", title: `it ended with ${reward(view.revisions[0].was)}` }, "revised") : null,
+      h("span", { class: "spring" }), siblings(), h("button", { onclick: fork, title: "Fork (f)" }, "Fork…"));
   }
+
+  const fork = () => forkSheet(view, { run, at: query.step });
 
   function siblings() {
     if (view.group_of.length < 2) return null;
@@ -71,7 +77,7 @@ export function rolloutPage(root, route, frame) {
         fact("tokens", stats ? `${count(stats.usage.input_tokens)} in, ${count(stats.usage.output_tokens)} out` : null),
         fact("policy", stats?.policy ? (stats.policy[0] === stats.policy[1] ? `version ${stats.policy[0]}` : `versions ${stats.policy[0]} to ${stats.policy[1]}`) : null, view.asked_version === null ? null : `, asked at ${view.asked_version}`),
         fact("group", view.group ? h("span", { class: "mono" }, view.group) : null),
-        fact("parent", view.parent ? h("a", { class: "mono", href: write({ run, rollout: view.parent, tab, query: table() }) }, inRun(view.parent, run)) : null),
+        fact("parent", view.parent ? h("a", { class: "mono", href: write({ run: view.fork ? view.parent.replace(/-\d+-\d+$/, "") : run, rollout: view.parent, query: {} }) }, inRun(view.parent, run)) : null),
         fact("events", `${count(view.events)}, ${bytes(view.bytes)}`))),
       h("section", {}, h("h2", {}, "Code"), h("dl", {}, view.code ? [fact("agent", `${view.code.implementation} ${view.code.version}`), fact("source", h("span", { class: "mono" }, view.code.digest.slice(0, 8))),
         fact("Python", view.code.python), fact("JetGym", view.code.jetgym)] : null, fact("workers", h("span", { class: "mono small" }, view.workers.join(" "))))),
@@ -90,6 +96,7 @@ export function rolloutPage(root, route, frame) {
       ...TABS.map((name, place) => ({ keys: [String(place + 1)], what: name, run: () => open(name) })),
       { keys: ["]", "n"], what: "next rollout of the table", run: () => to(near.after) },
       { keys: ["[", "p"], what: "rollout before", run: () => to(near.before) },
+      { keys: ["f"], what: "fork", run: fork },
       { keys: ["i"], what: "facts", run: () => root.classList.toggle("no-facts") });
   }
 

@@ -2,7 +2,7 @@
 //
 //     #/RUN?filter=reward<1&sort=-duration        #/RUN/ROLLOUT/timeline?filter=…&step=m_3
 
-export const TABS = ["conversation", "timeline", "tokens", "events"];
+export const TABS = ["conversation", "timeline", "tokens", "events", "diff"];
 
 export function read() {
   const [path, given] = location.hash.replace(/^#\/?/, "").split("?");

@@ -166,6 +166,11 @@ export function runPage(root, route, frame) {
     { keys: ["G", "End"], what: "last", run: () => table.to(-1) },
     { keys: ["Enter", "o", "ArrowRight"], what: "open it", run: () => table.openThis() },
     { keys: ["/"], what: "filter", run: () => words.select() },
+    { keys: ["x"], what: "mark it, to compare it with another", run: () => table.mark() },
+    { keys: ["d"], what: "compare the marked one with this one", run: () => {
+      const [marked, here] = [table.marked, table.chosen];
+      if (marked && here && marked !== here) go({ run, rollout: marked, tab: "diff", query: { ...pick(query), with: here } });
+    } },
     { keys: ["c"], what: "charts", run: foldCharts },
   );
   update(route);

@@ -65,6 +65,10 @@ function verdict(step) {
 
 /** The element of a step, and those under it. `at` is called with a step that is clicked. */
 export function stepElement(step, { run, rollout, at }) {
+  if (step.what === "forked") {
+    return h("div", { class: "step between forked", "data-seq": step.requested }, h("span", { class: "clock num" }, offset(step.at)),
+      h("div", { class: "rule" }, h("span", {}, "what is above it shares with its parent; here ", h("b", {}, step.worker), " went on")));
+  }
   if (step.what === "adopted") {
     return h("div", { class: "step between adopted", "data-seq": step.requested }, h("span", { class: "clock num" }, offset(step.at)),
       h("div", { class: "rule" }, h("span", {}, "↻ adopted by ", h("b", {}, step.worker), `, epoch ${step.epoch}: it ran the agent's code again on what was recorded, and went on`)));

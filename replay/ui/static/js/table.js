@@ -49,6 +49,7 @@ export function rolloutTable({ run, open, order, told }) {
   let [total, matched, version, at, wanted] = [0, 0, -1, -1, null];
   let loading = new Map();
   let again = 0;
+  let marked = null;
   const head = h("div", { class: "row head" });
   const list = virtualList({ height: HEIGHT, row, seen: fetchSeen, label: "Rollouts" });
   const element = h("div", { class: "table" }, head, list.element);
@@ -62,7 +63,7 @@ export function rolloutTable({ run, open, order, told }) {
     const attributes = { class: `row${place === at ? " at" : ""}`, role: "option", "aria-selected": String(place === at) };
     if (!found) return h("div", { ...attributes, class: "row waiting" });
     return h("div", { ...attributes, title: found.rollout_id, "data-rollout": found.rollout_id, onclick: () => { at = place; open(found.rollout_id); } },
-      h("i", { class: `dot ${found.outcome.replace(" ", "-")}` }),
+      h("i", { class: `dot ${found.outcome.replace(" ", "-")} ${found.rollout_id === marked ? "marked" : ""}` }),
       columns.map((column) => h("span", { class: `cell ${column.right ? "right num" : ""} ${column.wide ? "wide" : column.more ? "more-room" : ""}` }, column.cell(found))));
   }
 
@@ -184,6 +185,12 @@ export function rolloutTable({ run, open, order, told }) {
       const found = rowAt(at);
       if (found) open(found.rollout_id);
     },
+    mark() {
+      const found = rowAt(at)?.rollout_id ?? null;
+      marked = found === marked ? null : found;
+      list.redraw();
+    },
+    get marked() { return marked; },
     get chosen() { return rowAt(at)?.rollout_id ?? null; },
     leave() {
       clearTimeout(again);

@@ -25,7 +25,7 @@ class Pages:
 
     async def get(self, path: str, status: int = 200, **query: str) -> Any:
         """The JSON under a path of the API."""
-        async with self.client.get(f"/api/{path}", params=query) as response:
+        async with self.client.get(f"/api/{path}", params=query or None) as response:
             assert response.status == status, await response.text()
             return await response.json()
 
