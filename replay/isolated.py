@@ -24,6 +24,7 @@ from replay.errors import CannotVerify, ReplayError
 from replay.facts import Facts
 from replay.rescoring import Rescored, Rescorer, Retooled
 from replay.trajectory import Trajectory
+from replay.trials import Trials, try_out
 from replay.verify import Verdict, Verifier
 
 VENVS: Final = Path(".jetgym") / "venvs"
@@ -41,8 +42,9 @@ serve()
 """
 
 
-Ask = Literal["verify", "ahead", "reverify", "retool"]
-"""What is wanted of a rollout: a verdict, what its code does where the history ends, its score, its tools' outputs."""
+Ask = Literal["verify", "ahead", "reverify", "retool", "lint"]
+"""What is wanted of a rollout: a verdict, what its code does where the history ends, its score, its tools' outputs,
+what its code does when replies come in other orders."""
 
 
 class _Stored(msgspec.Struct, array_like=True):
@@ -67,6 +69,12 @@ class _Job(msgspec.Struct):
     events: list[_Stored]
     blobs: dict[str, bytes]
     ask: Ask = "verify"
+    orders: int = 0
+
+
+class _Tried(msgspec.Struct):
+    trials: Trials | None = None
+    reason: str = ""
 
 
 class _Ahead(msgspec.Struct):
@@ -95,9 +103,16 @@ class Isolated:
 
     @classmethod
     async def start(
-        cls, python: Path, facts: Facts, override: Mapping[str, Any], roots: list[str], *, loose: bool = False
+        cls,
+        python: Path,
+        facts: Facts,
+        override: Mapping[str, Any],
+        roots: list[str],
+        *,
+        loose: bool = False,
+        hash_seed: str | None = None,
     ) -> Self:
-        """Starts the process; it imports the agent's code with the first rollout."""
+        """Starts the process, with a hash seed of its own if one is given; it imports the code with the first job."""
         process = await asyncio.create_subprocess_exec(
             str(python),
             "-P",
@@ -107,6 +122,7 @@ class Isolated:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             limit=_LINE_LIMIT,
+            env=None if hash_seed is None else os.environ | {"PYTHONHASHSEED": hash_seed},
         )
         setup = _Setup(
             roots=roots,
@@ -142,9 +158,17 @@ class Isolated:
         """What the tools in there say. Raises `CannotVerify`."""
         return msgspec.json.decode(await self._asked(trajectory, "retool"), type=list[Retooled])
 
-    async def _asked(self, trajectory: Trajectory, ask: Ask = "verify") -> bytes:
+    async def trials(self, trajectory: Trajectory, orders: int) -> Trials:
+        """What the code in there does in so many orders of the replies. Raises `CannotVerify`."""
+        answer = msgspec.json.decode(await self._asked(trajectory, "lint", orders), type=_Tried)
+        if answer.trials is None:
+            raise CannotVerify(answer.reason)
+        return answer.trials
+
+    async def _asked(self, trajectory: Trajectory, ask: Ask = "verify", orders: int = 0) -> bytes:
         events = [_store(event) for event in trajectory.events]
-        await self._send(_Job(rollout_id=trajectory.rollout_id, events=events, blobs=trajectory.blobs, ask=ask))
+        job = _Job(rollout_id=trajectory.rollout_id, events=events, blobs=trajectory.blobs, ask=ask, orders=orders)
+        await self._send(job)
         assert self._process.stdout is not None
         line = await self._process.stdout.readline()
         if not line:
@@ -179,7 +203,7 @@ def serve() -> None:
         for line in sys.stdin.buffer:
             job = msgspec.json.decode(line, type=_Job)
             trajectory = Trajectory(job.rollout_id, map(_recorded, job.events), job.blobs)
-            answer: Verdict | _Ahead | Rescored | list[Retooled]
+            answer: Verdict | _Ahead | Rescored | list[Retooled] | _Tried
             match job.ask:
                 case "verify":
                     answer = verifier.verify(trajectory)
@@ -187,6 +211,8 @@ def serve() -> None:
                     answer = _ahead(verifier, trajectory)
                 case "reverify":
                     answer = runner.run(rescorer.reverify(trajectory))
+                case "lint":
+                    answer = _tried(verifier, trajectory, job.orders)
                 case "retool":
                     answer = runner.run(rescorer.retool(trajectory))
             answers.write(msgspec.json.encode(answer) + b"\n")
@@ -198,6 +224,15 @@ def _ahead(verifier: Verifier, trajectory: Trajectory) -> _Ahead:
         return _Ahead(upcoming=verifier.upcoming(trajectory))
     except ReplayError as error:
         return _Ahead(reason=str(error))
+
+
+def _tried(verifier: Verifier, trajectory: Trajectory, orders: int) -> _Tried:
+    run = next(trajectory.executions())
+    try:
+        agent, config = verifier.loaded(trajectory, run)
+        return _Tried(trials=try_out(trajectory, run, agent, config, range(orders)))
+    except ReplayError as error:
+        return _Tried(reason=str(error))
 
 
 def _store(recorded: Recorded) -> _Stored:

@@ -18,7 +18,7 @@ UNKNOWN: Final = ("<unknown>", 0)
 _TOOLKIT_FOLDER: Final = Path(__file__).parent.parent / "agents"
 
 _PLUMBING: Final = re.compile(
-    r"(asyncio|contextlib|contracts|components\.(durable|workers)|components\.agents\.\w+$)\b"
+    r"(asyncio|contextlib|contracts|replay|components\.(durable|workers)|components\.agents\.\w+$)\b"
 )
 """Modules directly in `components/agents` are the authors' toolkit; an agent is a package in there, or elsewhere."""
 

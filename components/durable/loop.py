@@ -274,6 +274,11 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         """Whether agent code is being run now."""
         return _get_running_loop() is self
 
+    @staticmethod
+    def runs_now() -> bool:
+        """Whether agent code of any rollout is being run on this thread."""
+        return isinstance(_get_running_loop(), RolloutLoop)
+
     def is_closed(self) -> bool:
         """Whether the execution was closed."""
         return self._closed
