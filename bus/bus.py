@@ -115,11 +115,6 @@ class Bus:
 
     # Writing
 
-    @property
-    def has_room(self) -> bool:
-        """Whether a publish would have to wait for nothing."""
-        return self._publisher.has_room
-
     async def room(self) -> None:
         """Waits while there are as many publishes in flight as there may be: take no new work before."""
         await self._publisher.room()
@@ -313,14 +308,17 @@ class Bus:
     async def replies(self, worker: str, on_reply: OnReply) -> Replies:
         """Hears the answers to `worker`'s calls from now on, in the log's order, without a gap.
 
-        `on_reply` is called in the event loop and must not block. `Replies.subscribe_also` adds another worker's.
+        `on_reply` is called in the event loop and must not block. While there is no room in flight for what it would
+        publish, replies wait. `Replies.subscribe_also` adds another worker's.
         """
         check_name(worker, "worker")
         starts = [
             (await stream_info(self._connection, self.subjects.stream(partition))).state.last_seq + 1
             for partition in range(self.config.partitions)
         ]
-        replies = Replies(self._connection, self.subjects, worker, on_reply, self._bury_reply)
+        replies = Replies(
+            self._connection, self._publisher, self.subjects, worker, on_reply=on_reply, on_dead=self._bury_reply
+        )
         self._open.append(replies)
         return await replies.start(starts)
 

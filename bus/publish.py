@@ -19,7 +19,7 @@ from bus.direct import Stored, last
 from bus.errors import ApiRefused, BusClosed, BusError, PublishRefused, Unreachable
 from bus.full import FullStreams
 
-MAX_IN_FLIGHT: Final = 8_000
+MAX_IN_FLIGHT: Final = 4_000
 MAX_BYTES_IN_FLIGHT: Final = 64 * 1024 * 1024
 
 Judge = Callable[[bytes, Stored], None]

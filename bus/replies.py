@@ -1,10 +1,14 @@
 """The answers to one worker's calls, in the log's order, without a gap, across reconnects and restarts.
 
 Called by the agent worker. One reader per partition reads for all workers whose answers are wanted, so that the order
-seen is the order of the log also after an adoption. It never acks and never waits for the callback.
+seen is the order of the log also after an adoption. An answer causes publishes: while there is no room for these in
+flight, answers wait here, as the bytes that they came as. It never acks and never waits for the callback.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -13,7 +17,9 @@ import structlog
 from bus.connection import Connection
 from bus.deadletter import DeadLetter, Reason
 from bus.ordered import OrderedReader
+from bus.publish import Publisher
 from bus.subjects import Subjects
+from bus.wire import TURN_S
 from contracts.codec import decode
 from contracts.errors import InvalidEvent, NewerVersion
 from contracts.events import Recorded
@@ -31,7 +37,14 @@ class Replies:
     """A subscription to the answers to one worker, and to others that it adopted rollouts from."""
 
     def __init__(
-        self, connection: Connection, subjects: Subjects, worker: str, on_reply: OnReply, on_dead: OnDead
+        self,
+        connection: Connection,
+        publisher: Publisher,
+        subjects: Subjects,
+        worker: str,
+        *,
+        on_reply: OnReply,
+        on_dead: OnDead,
     ) -> None:
         self._subjects = subjects
         self._workers = [worker]
@@ -40,7 +53,9 @@ class Replies:
         self._rewound: list[dict[bytes, int]] = [{} for _ in range(subjects.partitions)]
         """After a rewind, per partition: what had already been handed over, by the beginning of its subject."""
         self._readers: list[OrderedReader] = []
-        self._connection = connection
+        self._connection, self._publisher = connection, publisher
+        self._waiting: deque[tuple[int, bytes, bytes]] = deque()
+        self._working_off: asyncio.Task[None] | None = None
 
     async def start(self, starts: Sequence[int]) -> "Replies":
         """Reads each partition from its sequence in `starts` on."""
@@ -75,25 +90,40 @@ class Replies:
                 self._rewound[number].setdefault(prefix, reader.next)
             await reader.reopen(filters, start)
 
-    async def pause(self, until: Awaitable[None]) -> None:
-        """Hears at most some megabytes more before `until` is over."""
-        for reader in self._readers:
-            reader.pause()
-        try:
-            await until
-        finally:
-            for reader in self._readers:
-                reader.resume()
-
     async def stop(self) -> None:
         """No callback is made after this returns."""
         for reader in self._readers:
             await reader.stop()
+        self._waiting.clear()
+        if self._working_off is not None:
+            self._working_off.cancel()
+            await asyncio.wait([self._working_off])
 
     def _on_message(self, partition: int, seq: int, subject: bytes, data: bytes, _behind: int) -> None:
         rewound = self._rewound[partition]
         if rewound and self._was_seen(rewound, seq, subject):
             return
+        if self._working_off is None and self._publisher.has_room:
+            self._hear(seq, subject, data)
+            return
+        self._waiting.append((seq, subject, data))
+        if self._working_off is None:
+            self._working_off = asyncio.create_task(self._work_off())
+
+    async def _work_off(self) -> None:
+        while self._waiting:
+            await self._publisher.room()
+            ends = time.monotonic() + TURN_S
+            while self._waiting and self._publisher.has_room and time.monotonic() < ends:
+                message = self._waiting.popleft()
+                try:
+                    self._hear(*message)
+                except Exception:  # noqa: BLE001 - as where messages are read: the others are heard all the same
+                    _log.exception("handler_failed", subject=message[1].decode(errors="replace"))
+            await asyncio.sleep(0)
+        self._working_off = None
+
+    def _hear(self, seq: int, subject: bytes, data: bytes) -> None:
         name = subject.decode()
         try:
             event = decode(data)

@@ -1,10 +1,9 @@
 """The task: one line of a dataset, `responses_create_params` plus the environment's own fields. No I/O.
 
-`Task` keeps the line's bytes and decodes what it is asked for, once: a line crosses several workers, and most of
-them only pass it on.
+`Task` keeps the line's bytes and decodes what it is asked for, each time anew: a line crosses several workers, and most
+of them only pass it on.
 """
 
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -21,7 +20,9 @@ _PARAMS = msgspec.json.Decoder(_Params)
 
 
 class Task:
-    """One task, as the agent's `run` receives it."""
+    """One task, as the agent's `run` receives it. Small: each rollout that waits has one."""
+
+    __slots__ = ("raw",)
 
     def __init__(self, raw: bytes | msgspec.Raw) -> None:
         self.raw = raw if isinstance(raw, msgspec.Raw) else msgspec.Raw(raw)
@@ -35,7 +36,7 @@ class Task:
             raise InvalidTask(str(error), field="responses_create_params") from error
         return ResponseCreateParams.model_validate_json(bytes(params))
 
-    @cached_property
+    @property
     def fields(self) -> dict[str, Any]:
         """The whole line, decoded."""
         fields: dict[str, Any] = msgspec.json.decode(self.raw, type=dict[str, Any])

@@ -25,6 +25,8 @@ from contracts.responses import (
 class Conversation:
     """Grows turn by turn: `hear` what the model says, `tell` it what the tools answered."""
 
+    __slots__ = ("_given", "_items", "_replies", "_start")
+
     def __init__(self, request: ResponseCreateParams) -> None:
         self._start = request
         first: list[Item] = [user_message(request.input)] if isinstance(request.input, str) else list(request.input)

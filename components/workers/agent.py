@@ -30,7 +30,7 @@ from components.workers.cancellations import Cancellations, cancel, cancelled
 from components.workers.ending import ending, failure
 from components.workers.ends import end_dead, write_end
 from components.workers.execution import execution_of
-from components.workers.rollout import NOT_BEGUN, Rollout, prefix_of, prefix_under
+from components.workers.rollout import NOT_BEGUN, Rollout, prefix_of, prefix_under, share
 from components.workers.spec import WorkerSpec
 from components.workers.stops import UNCOUNTED
 from contracts.errors import InvalidName
@@ -67,8 +67,6 @@ class AgentWorker:
         self._adopting, self._alone = asyncio.Semaphore(ADOPTIONS), asyncio.Semaphore(1)
         self._rollouts: dict[tuple[str, str], Rollout] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pausing: asyncio.Task[None] | None = None
-        """Replies are not read while what they cause would only wait to be sent."""
         self._idle = asyncio.Event()
         self._draining = False
         self._log = structlog.get_logger()
@@ -144,6 +142,7 @@ class AgentWorker:
             event = rollout.event  # whose data is not copied: it is kept as long as the rollout
             rollout.request = _REQUEST.decode(await self._bus.fetch_data(event) if event.dataref else event.data)
             check_name(rollout.request.run_id, "run ID")
+            share(rollout.request, "agent", "run_id")
         except (msgspec.DecodeError, UnicodeDecodeError, InvalidName, BlobLost) as error:
             await self._bury(rollout, "undecodable", f"not a rollout request: {error}")
             return
@@ -209,13 +208,6 @@ class AgentWorker:
             self._deliver(rollout, recorded, bytes(event.data))
         except Exception as error:  # noqa: BLE001 - the reader goes on for all other rollouts
             self._broke(rollout, error)
-        if not self._bus.has_room and self._pausing is None:
-            assert self._replies is not None
-            self._pausing = asyncio.create_task(self._replies.pause(self._bus.room()))
-            self._pausing.add_done_callback(self._resumed)
-
-    def _resumed(self, _: asyncio.Task[None]) -> None:
-        self._pausing = None
 
     def _deliver(self, rollout: Rollout, recorded: Recorded, data: bytes) -> None:
         """Gives one reply to the agent and publishes what it does next."""

@@ -179,6 +179,7 @@ class Frame:
                 "worker.health",
                 in_progress=server.in_progress,
                 loop_lag_p99_ms=round(1000 * lags[int(len(lags) * 0.99)], 1) if lags else 0.0,
+                loop_lag_of_s=round(len(lags) * _LAG_EVERY_S),
                 peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
             )
 

@@ -3,7 +3,8 @@
 CPython would walk all its objects each time that their number has grown by a quarter. A worker that holds tens of
 thousands of rollouts has millions of objects that live long and are hardly ever in a cycle once they are dropped: the
 search takes a second, in which no event is answered, and finds nothing. So here the young objects are searched as
-always, in larger lots, and all of them only when there are twice as many as the last search left. Called by the frame.
+always, in larger lots, and all of them once a minute at most, when there are twice as many as the last search left.
+Called by the frame.
 """
 
 import asyncio
@@ -19,7 +20,8 @@ YOUNG: Final = 20_000
 OLDER: Final = 5
 """Searches among the youngest for each among those that survived one."""
 _NEVER: Final = 1_000_000
-_LOOK_S: Final = 1.0
+_LOOK_S: Final = 60.0
+"""While rollouts by the thousand begin, their number doubles every few seconds."""
 
 
 async def collect_garbage() -> None:

@@ -3,8 +3,9 @@
 import asyncio
 
 import msgspec
+import pytest
 
-from bus import Bus
+from bus import Bus, publish
 from bus.deadletter import DeadLetterData
 from contracts.codec import encode
 from contracts.events import Recorded
@@ -157,3 +158,25 @@ async def test_a_worker_that_publishes_from_its_callback_hears_the_answer(bus: B
     await bus.publish(reply(bus, "r1"))
     await until(lambda: len(heard) == 20)
     assert heard == [f"m_{number}" for number in range(20)]
+
+
+async def test_a_reply_is_heard_when_there_is_room_for_what_it_causes(
+    bus: Bus, server: str, open_bus: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B3: until then it waits as the bytes that it came as, and the order stays that of the log."""
+    writer = await open_bus(server)
+    monkeypatch.setattr(publish, "MAX_IN_FLIGHT", 4)
+    heard: list[str] = []
+    sent: list[asyncio.Future[int] | None] = []
+
+    def on_reply(recorded: Recorded) -> None:
+        heard.append(recorded.event.rolloutid)
+        sent.append(bus.post_at_once(request(bus, recorded.event.rolloutid)))
+
+    await bus.replies("caller", on_reply)
+    await asyncio.gather(*(writer.publish(reply(writer, f"r{number}")) for number in range(300)))
+    await until(lambda: len(heard) == 300)
+    in_log = [found.event.rolloutid async for found in bus.scan(bus.subjects.replies_of(0, "caller"))]
+    assert heard == in_log
+    assert None not in sent
+    await asyncio.gather(*(each for each in sent if each is not None))
