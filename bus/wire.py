@@ -38,7 +38,7 @@ PRIVATE_NAMES: Final = (
     "_transport",
 )
 
-TURN_S: Final = 0.002
+TURN_S: Final = 0.008
 """Seconds after which the rest of the process gets its turn, even if more messages have arrived."""
 
 _FLUSH_S: Final = 5
