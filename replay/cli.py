@@ -52,7 +52,7 @@ replay fork last --at turn:2 -n 8      new rollouts from that state on, live
 replay reverify --run last  the rewards again, with today's verifier
 replay retool --run last    the tool calls again, with today's tools
 replay step last            a debugger over time: back, frames, variables
-replay lint AGENT           what in an agent's code is not deterministic, by its line
+replay lint AGENT           what in its code is not deterministic, by line
 replay why end              how the end came about, back to the task
 replay export last -o FILE  its events, messages, spans, a page, …; see --help
 replay import FILE --output results/old     events into a log of their own
