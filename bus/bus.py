@@ -25,16 +25,18 @@ from bus.replies import OnReply, Replies
 from bus.scan import read
 from bus.subjects import NO_ROLLOUT, Subjects, check_subject, consumer_name, rollout_of
 from bus.topology import LogConfig, ensure_log, stream_info
-from contracts.codec import encode
+from contracts.codec import current, encode
 from contracts.errors import InvalidName
 from contracts.events import Event, Kind, Recorded
 from contracts.ids import check_name
+from contracts.upcast import version_of
 
 OUTAGE_S: Final = 120.0
 """Seconds that a publish outlives a server that is away, before it fails with `Unreachable`."""
 HEADER_ROOM: Final = 1024
 
 _NOTHING: Final = msgspec.Raw(b"null")
+_NULL_BYTES: Final = 4
 _log = structlog.get_logger("bus")
 
 
@@ -142,6 +144,7 @@ class Bus:
             type=type,
             time=datetime.now(UTC),
             subject=subject,
+            dataschema=str(version_of(type)),
             rolloutid=rolloutid,
             callkey=callkey,
             replyto=replyto,
@@ -199,7 +202,9 @@ class Bus:
         return self._publisher.post_at_once(subject, self.subjects.stream_of(event.subject), self._raw(event), _judge)
 
     def _is_blob(self, event: Event) -> bool:
-        return memoryview(event.data).nbytes + memoryview(event.capture).nbytes > self.config.inline_limit
+        capture = memoryview(event.capture).nbytes
+        large = memoryview(event.data).nbytes + (capture if capture > _NULL_BYTES else 0)
+        return large > self.config.inline_limit
 
     def _raw(self, event: Event) -> bytes:
         raw = encode(event)
@@ -212,7 +217,7 @@ class Bus:
 
     async def fetch_data(self, event: Event) -> bytes:
         """The event's data, from its blob if it has one; raises `BlobLost`."""
-        return await self._blobs.fetch(event.dataref) if event.dataref else bytes(event.data)
+        return current(event, await self._blobs.fetch(event.dataref)) if event.dataref else bytes(event.data)
 
     async def fetch_capture(self, event: Event) -> bytes:
         """The event's capture, from its blob if it has one; `null` where there is none. Raises `BlobLost`."""

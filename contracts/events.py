@@ -20,8 +20,6 @@ Outcome = Literal["rollout.completed", "rollout.failed", "rollout.cancelled"]
 """The types of a rollout's one terminal event."""
 
 SPECVERSION: Final = "1.0"
-MAJOR: Final = 1
-"""The major version of the envelope that this code writes and reads."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from contracts.codec import decode
+from contracts.codec import current, decode
 from contracts.errors import InvalidEvent
 from contracts.events import Event, Recorded
 from replay.errors import NoSource
@@ -76,7 +76,7 @@ class FileSource:
 
     async def data(self, event: Event) -> bytes:
         """See `Source`."""
-        return await self.fetch_blob(event.dataref) if event.dataref else bytes(event.data)
+        return current(event, await self.fetch_blob(event.dataref)) if event.dataref else bytes(event.data)
 
     async def fetch_blob(self, reference: str) -> bytes:
         """See `Source`."""

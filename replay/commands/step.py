@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from sysconfig import get_path
 from typing import Annotated
 
 import typer
@@ -32,7 +33,8 @@ from replay.verify import Verifier, needs_venv
 
 _BOOT = """
 import importlib.util as util, sys
-folder = sys.argv.pop(1)
+folder, ours = sys.argv.pop(1), sys.argv.pop(1)
+sys.path.append(ours)
 spec = util.spec_from_file_location("replay", folder + "/__init__.py", submodule_search_locations=[folder])
 sys.modules["replay"] = package = util.module_from_spec(spec)
 spec.loader.exec_module(package)
@@ -132,10 +134,13 @@ def _run(trajectory: Trajectory, call: str | None) -> AgentRun:
 
 
 def _go_there(python: Path) -> None:
-    """The same command in the venv of the agent; returns where this is it."""
+    """The same command in the venv of the agent; returns where this is it.
+
+    The venv comes without what only command lines need; that is taken from here, after all that is in there.
+    """
     if Path(sys.prefix).resolve() == python.parent.parent.resolve():
         return
     try:
-        os.execv(str(python), [str(python), "-P", "-c", _BOOT, PACKAGE, *sys.argv[1:]])  # noqa: S606
+        os.execv(str(python), [str(python), "-P", "-c", _BOOT, PACKAGE, get_path("purelib"), *sys.argv[1:]])  # noqa: S606
     except OSError as error:
         raise CannotVerify(f"the agent's venv has no Python that starts, {python}: {error.strerror}") from error
