@@ -10,7 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from contracts.rollouts import RolloutResult, RolloutStats
+from contracts.rollouts import RolloutRequest, RolloutResult, RolloutStats
 from replay.facts import Facts
 from replay.page import Page, counted, number, safe, seconds
 from replay.story import reward_text
@@ -53,7 +53,9 @@ def _lines(trajectory: Trajectory, facts: Facts) -> list[tuple[str, str]]:
     request, outcome = trajectory.request, trajectory.outcome
     lines = [("run", request.run_id)] if request.run_id else []
     again = f", submitted again ({request.attempt})" if request.attempt else ""
-    lines.append(("task", f"{request.task_index}, rollout {request.rollout_index} of its group{again}"))
+    lines.append(
+        ("task", f"{request.task_index}, rollout {request.rollout_index} of its group{_group(request)}{again}")
+    )
     if (fork := request.fork) is not None:
         where = f"before its event {fork.at}" if fork.at else "from its task"
         lines.append(("fork", f"of {fork.rollout}, {where}"))
@@ -66,13 +68,13 @@ def _lines(trajectory: Trajectory, facts: Facts) -> list[tuple[str, str]]:
     if outcome is None:
         lines.append(("outcome", f"in flight, {counted(len(trajectory.calls), 'call')} so far"))
     elif isinstance(outcome, RolloutResult):
-        components = outcome.extra.get("reward_components")
-        parts = msgspec.json.decode(components) if components is not None else None
-        lines.append(("outcome", f"completed, reward {reward_text(outcome.reward, parts)}"))
+        lines.append(("outcome", _reward(trajectory, outcome)))
     else:
         lines.append(("outcome", f"{trajectory.state}: {outcome.kind}"))
     if stats is not None:
         lines += _counts(stats)
+        if not isinstance(stats.policy, msgspec.UnsetType):
+            lines.append(("versions", " to ".join(map(str, dict.fromkeys(stats.policy)))))
     if trajectory.ended is not None:
         lines.append(("time", _times(trajectory, stats)))
     lines.append(("started", f"{trajectory.started:%Y-%m-%d %H:%M:%S} UTC"))
@@ -84,6 +86,19 @@ def _lines(trajectory: Trajectory, facts: Facts) -> list[tuple[str, str]]:
         for adoption in trajectory.adoptions
     ]
     return lines
+
+
+def _group(request: RolloutRequest) -> str:
+    return f" {request.group} of {request.group_size}" if request.group else ""
+
+
+def _reward(trajectory: Trajectory, outcome: RolloutResult) -> str:
+    components = outcome.extra.get("reward_components")
+    told = reward_text(outcome.reward, msgspec.json.decode(components) if components is not None else None)
+    if not trajectory.revisions:
+        return f"completed, reward {told}"
+    times = counted(len(trajectory.revisions), "time")
+    return f"completed, reward {number(trajectory.reward)}; {told} before it was revised {times}"
 
 
 def _counts(stats: RolloutStats) -> list[tuple[str, str]]:

@@ -47,8 +47,12 @@ class Story:
 
     def draw(self) -> None:
         """Writes the whole story."""
-        self._steps(timeline(self._trajectory))
+        self.draw_steps()
         self._ending()
+
+    def draw_steps(self) -> None:
+        """Writes what happened so far, and not how it stands."""
+        self._steps(timeline(self._trajectory))
 
     # --- steps -------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from replay.document import document
 from replay.errors import Misused
 from replay.facts import facts_of
 from replay.file_source import export_lines
+from replay.following import follow
 from replay.header import draw_header
 from replay.names import find_rollout
 from replay.opening import Where, open_source, run_in
@@ -36,6 +37,9 @@ def show(
             "them: `verify --file` needs the run's config.yaml too, as --config.",
         ),
     ] = False,
+    follows: Annotated[
+        bool, typer.Option("--follow", help="Go on until the rollout has ended, and tell what happens.")
+    ] = False,
     url: Url = None,
     namespace: Namespace = "jetgym",
     file: Files = None,
@@ -52,20 +56,31 @@ def show(
     replay show last
     replay show r1129-1612-x7k2-00003-01 --full
     replay show last --run r1129-1612-x7k2
+    replay show r1129-1612-x7k2-00003-01 --follow
     replay show last --raw > rollout.jsonl
     replay show last --file rollout.jsonl
     replay verify --file rollout.jsonl --config results/first/config.yaml
     """  # noqa: D301 - the help keeps these lines as they are
     if raw and json:
         raise Misused("give either --raw or --json")
-    run_async(_show(where(run, url, namespace, file), rollout, full=full, raw=raw, json=json))
+    if follows and (raw or json):
+        raise Misused("--follow tells the story: give it without --raw and --json")
+    if follows and file:
+        raise Misused("nothing is added to a file of exported events: --follow is for a log")
+    run_async(_show(where(run, url, namespace, file), rollout, full=full, raw=raw, json=json, follows=follows))
 
 
-async def _show(place: Where, name: str, *, full: bool, raw: bool, json: bool) -> None:
+async def _show(place: Where, name: str, *, full: bool, raw: bool, json: bool, follows: bool) -> None:
     async with open_source(place, name) as source:
         run = await run_in(source, place, name)
         trajectory = await load(source, await find_rollout(source, name, run))
         facts = await facts_of(source)
+        if follows:
+            draw_header(trajectory, facts, console)
+            async for piece in follow(source, trajectory.rollout_id, console, full=full):
+                console.file.write(piece)
+                console.file.flush()
+            return
         blobs = {**trajectory.blobs, **await captures(source, trajectory)} if raw else {}
     if raw:
         for line in export_lines(trajectory.events, blobs):
