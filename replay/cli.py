@@ -82,13 +82,14 @@ def build(names: Sequence[str] = COMMANDS) -> typer.Typer:
     return app
 
 
-def main() -> None:
-    """The entry point of `replay`."""
+def main(*, installed: bool = True) -> None:
+    """The entry point of `replay`; in an agent's venv, where only a part of JetGym is, it is not `installed`."""
     arguments = sys.argv[1:]
     _log_to_stderr()
     asked = [arguments[0]] if arguments and arguments[0] in COMMANDS else COMMANDS
     try:
-        run_path(str(_SHADOWING))["check_packages"]()
+        if installed:
+            run_path(str(_SHADOWING))["check_packages"]()
         build(asked)(args=arguments, prog_name="replay")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -39,7 +39,7 @@ spec = util.spec_from_file_location("replay", folder + "/__init__.py", submodule
 sys.modules["replay"] = package = util.module_from_spec(spec)
 spec.loader.exec_module(package)
 from replay.cli import main
-main()
+main(installed=False)
 """
 
 
