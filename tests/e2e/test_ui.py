@@ -108,9 +108,15 @@ def test_what_models_and_tools_wrote_stays_text_in_every_tab(page: Any, url: str
     page.locator(".row", has_text="<img src=x").click()
     page.locator(".part.says .text", has_text="</textarea>").wait_for()
     assert page.locator(".part.user .text").first.text_content() == HOSTILE
-    for tab in ("timeline", "tokens", "events", "conversation"):
+    for tab in ("timeline", "tokens", "events", "diff", "conversation"):
         page.get_by_role("tab", name=tab).click()
         page.wait_for_url(f"**{'' if tab == 'conversation' else '/' + tab}*")
+    page.goto(f"{url}#/r1/r1-00004-00/diff?with=r1-00000-00")
+    page.locator(".change ins, .change del").first.wait_for()
+    page.keyboard.press("f")
+    page.get_by_role("dialog").get_by_role("button", name="the whole reply").click()
+    page.locator("textarea").wait_for()
+    page.get_by_role("dialog").get_by_text("replay fork r1-00004-00").wait_for()
     page.goto(f"{url}#/r1?filter={HOSTILE}")
     page.locator(".filter").wait_for()
     assert page.evaluate("window.hacked") is None
