@@ -151,7 +151,7 @@ class _Pages:
         run = await self._run(request)
         async with self._drawing:
             shelf, known = run.shelf, self._charts.get(run.run_id)
-            if known is None or not known.serves(shelf.version):
+            if known is None or not known.serves(shelf.version, changing=shelf.changing):
                 began, version = time.monotonic(), shelf.version
                 rows = list(rows_of(run))
                 now = datetime.now(UTC) if shelf.state == "live" and _unfinished(rows) else None

@@ -78,6 +78,11 @@ class Shelf:
         await asyncio.gather(*self._returning)
         await self._close()
 
+    @property
+    def changing(self) -> bool:
+        """Whether more is to be expected at any moment."""
+        return self.state in ("loading", "live")
+
     def entry(self, rollout_id: str) -> Entry | None:
         """A rollout's entry, if it is known by now."""
         return self._by_id.get(rollout_id)

@@ -79,7 +79,7 @@ class Tables:
         known = self._found.setdefault(run.shelf, {})
         asked = (run.run_id, words, order)
         found = known.pop(asked, None)
-        if found is None or not found.serves(run.shelf.version):
+        if found is None or not found.serves(run.shelf.version, changing=run.shelf.changing):
             began, version = time.monotonic(), run.shelf.version
             found = Worked(_find(run, words, order), version, began)
         known[asked] = found

@@ -21,6 +21,6 @@ class Worked(Generic[T]):
         self.value, self.version = value, version
         self._until = now + _TIMES * (now - began)
 
-    def serves(self, version: int) -> bool:
-        """Whether it can be given where this version is asked for."""
-        return self.version == version or time.monotonic() < self._until
+    def serves(self, version: int, *, changing: bool) -> bool:
+        """Whether it can be given where this version is asked for, of something that goes on `changing` or does not."""
+        return self.version == version or (changing and time.monotonic() < self._until)

@@ -18,6 +18,17 @@ export function ticks(low, high, wanted) {
   return found;
 }
 
+const STEPS = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400];
+
+/** Round moments of a time of so many seconds. */
+function moments(span, wanted) {
+  const step = STEPS.find((each) => each >= span / wanted);
+  if (span < 4 || step === undefined) return ticks(0, span, wanted);
+  return Array.from({ length: Math.floor(span / step) + 1 }, (_, place) => place * step);
+}
+
+const moment = (at) => (at === 0 ? "0" : at < 120 ? `${Number(at.toPrecision(3))} s` : at < 7200 ? `${Number((at / 60).toFixed(1))} min` : `${Number((at / 3600).toFixed(1))} h`);
+
 /** Charts that share a time axis and a pointer. */
 export function chartGroup() {
   const charts = [];
@@ -81,8 +92,8 @@ export function chartGroup() {
         put(plot,
           marks.map((mark) => [s("line", { class: "grid", x1: LEFT, x2: plot.clientWidth - RIGHT, y1: y(mark), y2: y(mark) }),
             s("text", { class: "tick end", x: LEFT - 6, y: y(mark) + 3.5 }, number(mark))]),
-          ticks(0, times.at(-1), Math.max(2, plot.clientWidth / 62)).map((mark) =>
-            s("text", { class: "tick mid", x: Math.min(x(mark), plot.clientWidth - 14), y: height - 4 }, mark === 0 ? "0" : seconds(mark).replace(/\.0+ /, " "))),
+          moments(times.at(-1), Math.max(2, plot.clientWidth / 62)).map((mark) =>
+            s("text", { class: "tick mid", x: Math.min(x(mark), plot.clientWidth - 14), y: height - 4 }, moment(mark))),
           lines.map(shape), cursor);
       }
 

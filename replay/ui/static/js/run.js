@@ -107,7 +107,7 @@ export function runPage(root, route, frame) {
     `${number(Number((ended / told.span_s).toPrecision(3)))}/s`);
     queue.draw(at, [{ kind: "area", name: "flight", values: told.in_flight, format: say(told.in_flight, "in flight", count) },
       { kind: "area", name: "waiting", values: told.waiting, format: say(told.waiting, "waiting for an agent", count) }],
-    `${count(told.outcomes["in flight"])} now, at most ${count(Math.max(0, ...told.in_flight))}`);
+    `${count(told.outcomes["in flight"])} now, most ${count(Math.max(0, ...told.in_flight))}`);
     const known = told.staleness.some((each) => each !== null);
     stale.element.classList.toggle("hidden", !known);
     times.element.classList.toggle("hidden", known && told.rewards !== null);
