@@ -153,6 +153,8 @@ class RunLog:
         if member.end is not None or member.rollout != event.rolloutid:
             return
         end = _end(event, await self._bus.fetch_data(event))
+        if member.end is not None or member.rollout != event.rolloutid:
+            return  # it was heard elsewhere while its data was fetched
         if event.type == "rollout.failed" and await self._again(member, place.attempt, end, event):
             return
         self._groups.end(group, member, end)

@@ -34,7 +34,7 @@ from orchestrator.run_files import RunFiles
 from orchestrator.run_log import RunLog, now
 from orchestrator.stragglers import Stragglers
 from orchestrator.submission import AnyTask, Submission, new_group
-from orchestrator.trainer_options import UNFINISHED, Options, TrainerState, models_of, write_metrics
+from orchestrator.trainer_options import UNFINISHED, Options, TrainerState, check_options, models_of, write_metrics
 
 
 class Trainer:
@@ -42,6 +42,7 @@ class Trainer:
 
     def __init__(self, deployment: Deployment, run: str, options: Options) -> None:
         self.run = check_name(run, "run")
+        check_options(options)
         self.deployment, self.bus = deployment, deployment.bus
         self.models = models_of(deployment.descriptions, options.get("models"))
         self._groups, self._bell = Groups(), Bell()
@@ -196,6 +197,8 @@ class Trainer:
                 if group_id in self._groups.known:
                     continue
                 await self._until_room(group_size)
+                if group_id in self._groups.known:
+                    continue  # it was submitted elsewhere in this process meanwhile
                 group = new_group(
                     group_id,
                     agent=name,

@@ -34,6 +34,23 @@ class Options(TypedDict, total=False):
     """Which failed rollouts are asked for again; by default as the config says, else none."""
 
 
+_LEAST: Final = {"groups": 1, "max_lag": 0, "unfinished": 1}
+
+
+def check_options(options: Options) -> None:
+    """Refuses what no option is, since a misspelled bound would bound nothing, and numbers that admit nothing.
+
+    Raises `TypeError` and `ValueError`, as a function with these arguments does.
+    """
+    known = list(Options.__annotations__)
+    if unknown := [name for name in options if name not in known]:
+        raise TypeError(f"a trainer has no option {unknown[0]!r}; {nearest(unknown[0], known)}")
+    for name, least in _LEAST.items():
+        given = options.get(name)
+        if isinstance(given, int) and given < least:
+            raise ValueError(f"{name} is {least} or more, not {given}")
+
+
 class TrainerState(msgspec.Struct, frozen=True, kw_only=True):
     """What a trainer knows of its run."""
 

@@ -75,8 +75,13 @@ async def one_run(bus: Bus, asked: str | None, folder: Path | None) -> str:
 
 
 async def runs_of(bus: Bus) -> list[str]:
-    """The runs that began on this log, in their order."""
-    return [recorded.subject.rpartition(".")[2] async for recorded in bus.scan(bus.subjects.deployment("run", "*"))]
+    """The runs that began on this log, in their order: collected ones say so, a trainer's has a feed."""
+    collected, trained = bus.subjects.deployment("run", "*"), bus.subjects.feed("*", "*", 0)
+    runs: dict[str, None] = {}
+    async for recorded in bus.scan(collected, trained):
+        parts = recorded.subject.split(".")
+        runs[parts[3] if parts[2] == "feed" else parts[-1]] = None
+    return list(runs)
 
 
 async def unknown_run(bus: Bus, run: str) -> UsageError:

@@ -12,6 +12,7 @@ from bus import LogConfig
 from contracts.events import Event
 from contracts.rollouts import RolloutFailure, RolloutRequest
 from orchestrator import Trainer
+from orchestrator.commands.logs import one_run, runs_of
 from orchestrator.commands.status import _drawn
 from orchestrator.errors import FeedStarved, FeedTaken, UsageError
 from orchestrator.settings import RetrySettings
@@ -151,6 +152,60 @@ async def test_f9_submitting_the_same_tasks_again_adds_nothing(server: str, conf
             batch = await take(trainer, groups=6)
             assert len(list(batch.rollouts)) == len(agents.requests) == 12
             assert len({event.rolloutid for event, _ in agents.requests}) == 12
+
+
+async def test_f9_tasks_that_are_submitted_twice_at_a_time_are_asked_for_once(server: str, config: LogConfig) -> None:
+    """F9: also where both wait for room, so that neither finds the other's groups when it begins."""
+    async with deployed(server, config) as agents, connected(server, config, groups=1, max_lag=0) as trainer:
+
+        async def submit() -> int:
+            return await trainer.submit(tasks(4), group_size=2)
+
+        both = [asyncio.create_task(submit()) for _ in range(2)]
+        given = []
+        async with asyncio.timeout(PATIENCE_S):
+            for _ in range(4):
+                batch = await take(trainer)
+                given += ids(batch)
+                await batch.commit()
+                await trainer.policy_updated(trainer.version + 1)
+            assert sum(await asyncio.gather(*both)) == len(set(given)) == 4
+            trainer.no_more_tasks()
+            assert [batch async for batch in trainer.feed()] == []
+        assert len(agents.requests) == 8
+        assert (trainer.state().unfinished, trainer.state().waiting, trainer.state().unfinished_rollouts) == (0, 0, 0)
+
+
+async def test_commands_find_the_runs_of_trainers(server: str, config: LogConfig) -> None:
+    """Like those of `jetgym run`: a trainer's run can be named, and is the one that is meant where it is the only one.
+
+    Two feeds of it are still one run.
+    """
+    async with deployed(server, config) as agents:
+        for feed in ("trainer", "other"):
+            async with connected(server, config, feed=feed):
+                pass
+        assert await runs_of(agents.bus) == ["grpo"]
+        assert await one_run(agents.bus, None, None) == "grpo"
+        async with Trainer.connect(server, run="second", namespace=config.namespace):
+            pass
+        with pytest.raises(UsageError, match="the log holds 2 runs, name one with --run: grpo, second"):
+            await one_run(agents.bus, None, None)
+
+
+async def test_an_option_that_no_trainer_has_is_refused(server: str, config: LogConfig) -> None:
+    """A misspelled bound would bound nothing, and a bound that admits nothing would wait for ever."""
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"max_lags": 4}, r"no option 'max_lags'; did you mean 'max_lag'\?"),
+        ({"groups": 0}, "groups is 1 or more, not 0"),
+        ({"max_lag": -1}, "max_lag is 0 or more, not -1"),
+        ({"unfinished": 0}, "unfinished is 1 or more, not 0"),
+    ]
+    async with deployed(server, config):
+        for options, told in wrong:
+            with pytest.raises((TypeError, ValueError), match=told):
+                async with connected(server, config, **options):
+                    pass
 
 
 async def test_f7_a_restart_does_not_change_how_much_may_be_asked_for(server: str, config: LogConfig) -> None:
