@@ -159,7 +159,7 @@ async def test_f9_tasks_that_are_submitted_twice_at_a_time_are_asked_for_once(se
     async with deployed(server, config) as agents, connected(server, config, groups=1, max_lag=0) as trainer:
 
         async def submit() -> int:
-            return await trainer.submit(tasks(4), group_size=2)
+            return int(await trainer.submit(tasks(4), group_size=2))
 
         both = [asyncio.create_task(submit()) for _ in range(2)]
         given = []
