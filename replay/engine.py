@@ -185,9 +185,14 @@ def _compared(
         if one == other or (loose and was.reward == now.reward):
             return None
         return _departed(run, agent, "the result is another one", first_difference(one, other))
-    if _told(was) == _told(now):
+    if same_failure(was, now):
         return None
     return _departed(run, agent, "the code ends in another way", ("", _told(was), _told(now)))
+
+
+def same_failure(was: RolloutResult | RolloutFailure | None, now: RolloutResult | CallError) -> bool:
+    """Whether both failed, in the same way: with the same kind and message, from whatever line."""
+    return isinstance(was, RolloutFailure) and isinstance(now, CallError) and _told(was) == _told(now)
 
 
 def _told(outcome: RolloutResult | RolloutFailure | CallError) -> str:

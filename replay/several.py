@@ -10,6 +10,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ import msgspec
 from bus import LogConfig
 from components.loading import add_roots
 from replay.bulk import Bulk
+from replay.errors import CannotVerify
 from replay.facts import facts_of
 from replay.file_source import FileSource
 from replay.log_source import LogSource, open_log
@@ -66,7 +68,7 @@ def processes() -> int:
 async def verify_in(
     jobs: int, reopen: Reopen, ids: Sequence[str], override: Resolved | None, roots: list[str], *, loose: bool
 ) -> AsyncIterator[Verdict]:
-    """The verdicts of `ids`, in their order. Raises what a process raises."""
+    """The verdicts of `ids`, in their order. Raises what a process raises, and `CannotVerify` where one is lost."""
     setup = _Setup(reopen, override, roots, loose)
     chunks = (ids[start : start + CHUNK] for start in range(0, len(ids), CHUNK))
     waiting: deque[Future[list[bytes]]] = deque()
@@ -80,6 +82,11 @@ async def verify_in(
             while waiting:
                 for verdict in await asyncio.wrap_future(waiting.popleft()):
                     yield msgspec.json.decode(verdict, type=Verdict)
+        except BrokenProcessPool as error:
+            raise CannotVerify(
+                "a process that verified was ended from within: an agent's code ends its process, or memory ran out; "
+                "with --jobs 1 and fewer rollouts it shows which"
+            ) from error
         finally:
             for future in waiting:
                 future.cancel()

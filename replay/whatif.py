@@ -11,7 +11,7 @@ import msgspec
 
 from contracts.rollouts import RolloutResult
 from replay.bulk import Bulk
-from replay.engine import Departure, Upcoming
+from replay.engine import Departure, Upcoming, same_failure
 from replay.fork import Plan
 from replay.trajectory import Call, Trajectory
 from replay.words import Change, changes
@@ -64,7 +64,11 @@ def _told(plan: Plan, fork: Trajectory, ahead: Upcoming) -> Whatif:
     if ahead.departure is not None:
         return msgspec.structs.replace(found, departure=ahead.departure)
     if ahead.error is not None:
-        return msgspec.structs.replace(found, error=f"{ahead.error.kind}: {ahead.error.message}")
+        return msgspec.structs.replace(
+            found,
+            verdict="same" if same_failure(parent.outcome, ahead.error) else "differs",
+            error=f"{ahead.error.kind}: {ahead.error.message}",
+        )
     if ahead.result is not None:
         return _ending(plan, fork, ahead.result, found)
     calls = []

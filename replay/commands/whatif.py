@@ -104,7 +104,8 @@ def draw_whatif(found: Whatif) -> None:
     if found.departure is not None:
         draw_departure(found.departure, page)
     elif found.error:
-        page.write(Text(f"the rollout fails: {safe(found.error)}", style="red"), first="  ", rest="  ")
+        how = "fails as recorded" if found.verdict == "same" else "fails"
+        page.write(Text(f"the rollout {how}: {safe(found.error)}", style="red"), first="  ", rest="  ")
     elif not found.calls:
         page.write(Text(f"the rollout ends with reward {number(found.reward)}", style="green"), first="  ", rest="  ")
         draw_changes(found.changes, console, "    ", _CHANGES)

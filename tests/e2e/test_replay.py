@@ -168,3 +168,23 @@ def test_a_reader_that_has_seen_enough_is_no_error(recorded: Path) -> None:
         ["sh", "-c", command], capture_output=True, text=True, check=False, cwd=recorded, timeout=DEADLINE_S
     )
     assert ran.stderr == ""
+
+
+def of_clumsy(folder: Path) -> str:
+    return str(lines(replay(folder, "list", "--json", "--agent", "clumsy"))[0]["rollout_id"])
+
+
+def test_r7_whatif_of_a_rollout_that_fails_as_it_did_is_as_recorded(project: Path) -> None:
+    failed = of_clumsy(project)
+    assert "fails as recorded: agent_error: IndexError" in replay(project, "whatif", failed, "--at", "end")
+    code = project / "components" / "agents" / "clumsy" / "app.py"
+    code.write_text(code.read_text().replace("self.rollout.sessionless[len(reply.output)]", 'raise ValueError("no")'))
+    assert "fails: agent_error: ValueError: no" in replay(project, "whatif", failed, "--at", "end", code=1)
+
+
+def test_r7_code_that_ends_its_process_ends_verify_with_2_and_no_traceback(project: Path) -> None:
+    code = project / "components" / "agents" / "clumsy" / "app.py"
+    code.write_text(
+        code.read_text().replace("self.rollout.sessionless[len(reply.output)]", '__import__("os")._exit(0)')
+    )
+    assert "a process that verified was ended" in replay(project, "verify", "--run", "last", "--jobs", "2", code=2)
