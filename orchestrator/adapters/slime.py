@@ -34,7 +34,7 @@ def slime_sample(trained: Trained) -> SlimeSample:
     """The fields of one sample."""
     sample, parts = trained.sample, halves(trained.sample)
     return SlimeSample(
-        group_index=trained.task_index,
+        group_index=trained.group_number,
         index=trained.rollout_index,
         tokens=sample.tokens.tolist(),
         response_length=len(parts.response),

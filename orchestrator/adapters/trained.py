@@ -6,6 +6,7 @@ maps this and nothing else, so what a trainer gets follows from the sample alone
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import NamedTuple
 
 from contracts.rollouts import RolloutStats
@@ -31,6 +32,11 @@ class Trained:
     last: bool
     """The last sample of its rollout."""
     stats: RolloutStats | None = None
+
+    @property
+    def group_number(self) -> int:
+        """The group as a number, below 2**56. A task's index would not do: it is one in every epoch."""
+        return int.from_bytes(blake2b(self.group.encode(), digest_size=7).digest(), "big")
 
     @property
     def versions(self) -> tuple[int, int]:

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any, Final
 
 from orchestrator.adapters.trained import Trained, read_group
@@ -60,7 +59,7 @@ def rollout_sample(trained: Trained) -> RolloutSample:
         old_log_probs=sample.logprobs.tolist(),
         advantage=trained.advantage,
         model_version=trained.versions[0],
-        group_id=int.from_bytes(blake2b(trained.group.encode(), digest_size=7).digest(), "big"),
+        group_id=trained.group_number,
         metrics={"reward": trained.reward},
     )
 

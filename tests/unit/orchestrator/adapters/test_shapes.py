@@ -1,6 +1,7 @@
 """Each trainer gets its own fields, with the types that it documents, and in them exactly the sample."""
 
 import dataclasses
+from dataclasses import replace
 from typing import Any, get_type_hints
 
 import msgspec
@@ -150,7 +151,16 @@ def test_slime_gets_the_fields_of_its_sample() -> None:
         assert (found["loss_mask"], found["rollout_log_probs"]) == (expected["mask"], expected["logprobs"])
     assert [each["status"] for each in (first, second)] == ["completed", "truncated"]
     assert [each["weight_versions"] for each in (first, second)] == [["3", "4"], ["5"]]
-    assert (first["group_index"], first["index"], first["reward"]) == (7, 2, 0.5)
+    assert (first["index"], first["reward"]) == (2, 0.5)
+
+
+def test_groups_of_one_task_in_two_epochs_are_two_to_slime() -> None:
+    """A number that follows from the group's ID; the samples of one group have the same."""
+    first, second = trained()
+    again = replace(first, group="run-e1-ab")
+    numbers = [slime.slime_sample(each)["group_index"] for each in (first, second, again)]
+    assert numbers[0] == numbers[1] != numbers[2]
+    assert all(0 <= number < 2**56 for number in numbers)
 
 
 def test_every_sampled_token_is_trained_on_once_by_each_trainer() -> None:
