@@ -24,6 +24,11 @@ class Consumption:
         self._recording = asyncio.Lock()
         self._writing: set[asyncio.Task[None]] = set()
 
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Rollouts that were dropped so far, by reason."""
+        return self._records.latest.refused
+
     async def open(self) -> None:
         """The first record."""
         await self._records.write("opened", self._record(self._view.version))

@@ -210,6 +210,9 @@ class Feed:
         if missing:
             more = ", …" if len(missing) > NAMED else ""
             told.append(f"missing: {', '.join(missing[:NAMED])}{more}")
+        if dropped := self._consumption.dropped:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
+            told.append(f"rollouts dropped so far: {reasons}")
         bound = view.pacing.bound
         if bound is not None and len(view.groups.open) + view.groups.committed_now >= bound:
             told.append(

@@ -255,6 +255,8 @@ async def test_f3_what_is_staler_than_the_bound_is_refused_and_counted(server: s
             assert stale // 2 + len(first.groups) + trainer.state().waiting == 6
         async with connected(server, config) as trainer:
             assert trainer.state().dropped["stale"] == stale
+            with pytest.raises(FeedStarved, match=f"rollouts dropped so far: {stale} stale"):
+                await take(trainer, groups=7, patience_s=0.3)
             assert set(ids(fresh)) <= trainer._groups.open.keys()
             assert trainer.state().waiting == 6 - stale // 2 - 1
 
