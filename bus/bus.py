@@ -27,15 +27,14 @@ from bus.subjects import NO_ROLLOUT, Subjects, check_subject, consumer_name, rol
 from bus.topology import LogConfig, ensure_log, stream_info
 from contracts.codec import current, encode
 from contracts.errors import InvalidName
-from contracts.events import Event, Kind, Recorded
+from contracts.events import NO_TIME, NOTHING, Event, Kind, Recorded
 from contracts.ids import check_name
-from contracts.upcast import version_of
+from contracts.upcast import dataschema_of
 
 OUTAGE_S: Final = 120.0
 """Seconds that a publish outlives a server that is away, before it fails with `Unreachable`."""
 HEADER_ROOM: Final = 1024
 
-_NOTHING: Final = msgspec.Raw(b"null")
 _NULL_BYTES: Final = 4
 _log = structlog.get_logger("bus")
 
@@ -125,15 +124,15 @@ class Bus:
         self,
         type: str,  # noqa: A002
         subject: str,
-        data: bytes | msgspec.Raw = _NOTHING,
+        data: bytes | msgspec.Raw = NOTHING,
         *,
         rolloutid: str = "",
         callkey: str = "",
         replyto: str = "",
         causationid: str = "",
         traceparent: str = "",
-        elapsed: float = 0.0,
-        capture: msgspec.Raw = _NOTHING,
+        elapsed: float = NO_TIME,
+        capture: msgspec.Raw = NOTHING,
         policy: tuple[int, int] | None = None,
     ) -> Event:
         """A new event by this writer, now. `data` and `capture` are JSON."""
@@ -144,7 +143,7 @@ class Bus:
             type=type,
             time=datetime.now(UTC),
             subject=subject,
-            dataschema=str(version_of(type)),
+            dataschema=dataschema_of(type),
             rolloutid=rolloutid,
             callkey=callkey,
             replyto=replyto,
@@ -234,7 +233,7 @@ class Bus:
             if len(large) > self.config.blob_limit:
                 raise PayloadTooLarge(f"{name} of {event.type} {event.subject}", len(large), self.config.blob_limit)
             if len(large) > self.config.inline_limit // 2:  # so that both fit
-                event = msgspec.structs.replace(event, **{name: _NOTHING, reference: await self._blobs.store(large)})
+                event = msgspec.structs.replace(event, **{name: NOTHING, reference: await self._blobs.store(large)})
         return event
 
     # Pools, replies

@@ -22,6 +22,14 @@ Outcome = Literal["rollout.completed", "rollout.failed", "rollout.cancelled"]
 SPECVERSION: Final = "1.0"
 
 
+NOTHING: Final = msgspec.Raw(b"null")
+"""Where there is no data, or no capture. A default is left out of the bytes only if it is this very object."""
+FIRST_FORM: Final = "1"
+"""The version of data whose form never changed; likewise."""
+NO_TIME: Final = 0.0
+"""Where nothing was worked on; likewise."""
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One event of the log."""
 
@@ -36,7 +44,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When it was written, UTC."""
     subject: str
     """The NATS subject that it is stored under."""
-    dataschema: str = "1"
+    dataschema: str = FIRST_FORM
     """Version of `data`'s form, `<major>` or `<major>.<minor>`; a newer major is refused."""
     rolloutid: str = ""
     callkey: str = ""
@@ -46,12 +54,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """ID of the event that caused this one."""
     traceparent: str = ""
     """W3C trace context."""
-    elapsed: float = 0.0
+    elapsed: float = NO_TIME
     """On a reply: seconds that the callee worked on it."""
-    data: msgspec.Raw = msgspec.Raw(b"null")
+    data: msgspec.Raw = NOTHING
     dataref: str = ""
     """Claim check: `sha256:<hex>` of a blob that holds `data`, which is then absent."""
-    capture: msgspec.Raw = msgspec.Raw(b"null")
+    capture: msgspec.Raw = NOTHING
     """On `model.replied`: the call's tokens and policy versions (`contracts.tokens`). No agent gets to read it."""
     captureref: str = ""
     """Claim check of `capture`."""

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from contracts.events import FIRST_FORM
+
 Fields = dict[str, msgspec.Raw]
 """The fields of an event's data. Those that a function does not know, it leaves."""
 Upcast = Callable[[Fields], Fields]
@@ -23,6 +25,11 @@ _FIELDS: Final = msgspec.json.Decoder(Fields)
 def version_of(type: str) -> int:  # noqa: A002 - an event's type
     """The version of the form in which data of this type is written."""
     return 1 + len(UPCASTS.get(type, ()))
+
+
+def dataschema_of(type: str) -> str:  # noqa: A002 - an event's type
+    """`version_of`, as an event says it."""
+    return str(version_of(type)) if type in UPCASTS else FIRST_FORM
 
 
 def upcast(type: str, dataschema: str, data: bytes) -> bytes:  # noqa: A002 - an event's type

@@ -18,7 +18,7 @@ import msgspec
 from bus import Subjects
 from components.durable.history import SUB_CALL
 from contracts.codec import encode
-from contracts.events import Event, Recorded
+from contracts.events import NOTHING, Event, Recorded
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import Fork, RolloutRequest
 from replay.edits import Edit, edited, edited_reply
@@ -27,7 +27,6 @@ from replay.points import Point
 from replay.trajectory import Call, Trajectory
 
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
-_NO_CAPTURE: Final = msgspec.Raw(b"null")
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +168,7 @@ class Plan:
         event = recorded.event
         data = self.parent.data(event)
         if self._target is not None and recorded is self._target.replied:
-            return *edited_reply(self._target, data, self.changes.edit), _NO_CAPTURE, None
+            return *edited_reply(self._target, data, self.changes.edit), NOTHING, None
         capture = msgspec.Raw(self._captures[event.captureref]) if event.captureref else event.capture
         if event.type == "agent.requested":  # which says the run, as the agent's code knows it
             asked = msgspec.structs.replace(_REQUEST.decode(data), run_id=request.run_id)

@@ -3,14 +3,10 @@
 Built by all workers, so that whatever answers is tied to what was asked in the same way.
 """
 
-from typing import Final
-
 from msgspec import Raw
 
 from bus import Bus
-from contracts.events import Event
-
-NO_CAPTURE: Final = Raw(b"null")
+from contracts.events import NOTHING, Event
 
 
 def answer_to(
@@ -20,7 +16,7 @@ def answer_to(
     data: bytes,
     *,
     elapsed: float = 0.0,
-    capture: Raw = NO_CAPTURE,
+    capture: Raw = NOTHING,
     policy: tuple[int, int] | None = None,
 ) -> Event:
     """An event of type `what` for the request's `replyto`; `elapsed` is how many seconds it took to make."""

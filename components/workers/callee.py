@@ -17,12 +17,12 @@ from msgspec import Raw
 
 from bus import Bus, BusError, Conflict, DeadLetter, Delivery, PayloadTooLarge, Pool, Unreachable
 from bus.errors import BusClosed
-from components.workers.answers import NO_CAPTURE, answer_to
+from components.workers.answers import answer_to
 from components.workers.cancellations import Cancellations, cancelled
 from components.workers.ending import error_data
 from components.workers.spec import WorkerSpec
 from components.workers.stops import UNCOUNTED, stops_since
-from contracts.events import CallError, Event
+from contracts.events import NOTHING, CallError, Event
 
 RETURN_S = 1.0
 """Seconds after which a delivery that is given back comes again, to anybody."""
@@ -34,7 +34,7 @@ class Reply(NamedTuple):
     """What a request is answered with."""
 
     data: bytes
-    capture: Raw = NO_CAPTURE
+    capture: Raw = NOTHING
     on_stored: Callable[[], None] | None = None
     """Told that this reply, and no other, is in the log."""
     policy: tuple[int, int] | None = None

@@ -16,12 +16,11 @@ from msgspec import Raw
 
 from bus import Bus
 from components.models.tokens import EngineTokens, Prefix
-from components.workers.answers import NO_CAPTURE
 from components.workers.known_tokens import KnownTokens, Said, place_after, said
 from components.workers.policies import Policies
 from contracts.contexts import ModelCalls
 from contracts.errors import MissingContext
-from contracts.events import Event
+from contracts.events import NOTHING, Event
 from contracts.responses import ResponseUsage
 from contracts.tokens import Capture, CitedTokens, PolicySpan, pack_logprobs, read_capture, unpack_logprobs
 
@@ -64,7 +63,7 @@ class Captures:
                 if event.source.startswith(f"models/{self._instance}/"):
                     raw[event.callkey] = await self._bus.fetch_capture(event)
         calls, tokens = ModelCalls(requests, replies), dict[str, bytes]()
-        for call in (call for call, captured in raw.items() if captured != bytes(NO_CAPTURE)):
+        for call in (call for call, captured in raw.items() if captured != bytes(NOTHING)):
             try:
                 capture = read_capture(raw[call])
                 if capture.has_tokens:
@@ -148,7 +147,7 @@ class CallCapture:
         tokens, end = self._tokens, self._policies.version
         self.versions = policy = None if self._start is None or end is None else (self._start, end)
         if tokens is None:
-            return NO_CAPTURE if policy is None else _json(Capture(policy=policy)), None
+            return NOTHING if policy is None else _json(Capture(policy=policy)), None
         flaw = tokens.flaw or _flaw(tokens)
         if flaw:
             structlog.get_logger().warning("capture.flaw", flaw=flaw)

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from contracts.events import Event
+from contracts.events import NOTHING, Event
 from contracts.rollouts import RolloutStats, Timings, Usage
 
 
@@ -27,7 +27,6 @@ class _Ended(msgspec.Struct):
     stats: RolloutStats | None = None
 
 
-_NOTHING = msgspec.Raw(b"null")
 _REPLY = msgspec.json.Decoder(_Reply)
 _ENDED = msgspec.json.Decoder(_Ended)
 
@@ -66,7 +65,7 @@ class Tally:
             self._tools += 1
         elif call == "model" and outcome == "replied":
             self._turns += 1
-            self._captured += bool(reply.captureref) or reply.capture != _NOTHING
+            self._captured += bool(reply.captureref) or reply.capture != NOTHING
             self._models[reply.source.removeprefix("models/").partition("/")[0]] = None
             self._generated_by(reply.policy or ())
             if (usage := _usage(data)) is not None:

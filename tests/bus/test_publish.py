@@ -201,3 +201,12 @@ async def test_what_need_not_wait_is_sent_at_once_and_stored_like_anything_else(
     large = request(bus, "r2", data=b'"' + b"x" * bus.config.inline_limit + b'"')
     assert bus.post_at_once(large) is None, "its blob has to be stored first"
     assert await bus.last(large.subject) is None
+
+
+async def test_an_event_says_nothing_of_what_it_does_not_have(bus: Bus) -> None:
+    """A field that stands at its default is no byte of the log."""
+    await bus.publish(
+        bus.event("model.requested", bus.subjects.request("models", "policy", 1, "r", "m_0"), rolloutid="r")
+    )
+    (recorded,) = await bus.history("r")
+    assert set(msgspec.json.decode(recorded.raw)) == {"id", "source", "type", "time", "subject", "rolloutid"}
