@@ -101,7 +101,9 @@ class RolloutStats(msgspec.Struct, frozen=True, kw_only=True):
     """Model instances that were called."""
     adoptions: int = 0
     captured: int = 0
-    """Model calls that have a capture in the log."""
+    """Model calls whose tokens are in the log."""
+    flawed: int = 0
+    """Model calls whose tokens were refused, since they cannot be trained on."""
     policy: tuple[int, int] | msgspec.UnsetType = msgspec.UNSET
     """The oldest and the newest policy version that generated any token in it; not there where none is known."""
 

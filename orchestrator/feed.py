@@ -120,6 +120,8 @@ class Feed:
         max_lag = self._options.max_lag
         if max_lag is not None and unit.completed and self._view.version - unit.oldest > max_lag:
             return "stale"
+        if unit.completed and all(member.end is not None and member.end.token_less for member in unit.completed):
+            return "token_less"
         if not self._options.drop_zero_variance:
             return None
         if not unit.completed:
@@ -191,6 +193,7 @@ class Feed:
             versions=group.versions(member),
             tokens=end.tokens,
             stats=end.stats,
+            trainable=end.reward is not None and not end.token_less,
             _bus=self._view.bus,
             _run=self._view.run,
             _models=self._view.models,

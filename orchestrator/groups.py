@@ -28,6 +28,11 @@ class End(NamedTuple):
     time: datetime
 
     @property
+    def token_less(self) -> bool:
+        """Whether its engine's tokens were refused, all of them: there is nothing in it to train on."""
+        return self.stats is not None and self.stats.flawed > 0 and self.stats.captured == 0
+
+    @property
     def tokens(self) -> int:
         """Generated tokens, as the engines count them."""
         return self.stats.usage.output_tokens if self.stats is not None else 0

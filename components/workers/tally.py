@@ -27,6 +27,8 @@ class _Ended(msgspec.Struct):
     stats: RolloutStats | None = None
 
 
+_TOKENS, _FLAW = b'"generated":', b'"flaw":'
+"""No text in a capture has them in it: its quotes would be escaped."""
 _REPLY = msgspec.json.Decoder(_Reply)
 _ENDED = msgspec.json.Decoder(_Ended)
 
@@ -36,6 +38,7 @@ class Tally:
 
     __slots__ = (
         "_captured",
+        "_flawed",
         "_input",
         "_models",
         "_output",
@@ -51,7 +54,7 @@ class Tally:
     def __init__(self, started: datetime) -> None:
         self._started = started
         self._seconds: dict[str, float] = {}
-        self._input = self._output = self._total = self._turns = self._tools = self._captured = 0
+        self._input = self._output = self._total = self._turns = self._tools = self._captured = self._flawed = 0
         self._models: dict[str, None] = {}
         self._policy: list[int] = []
         """The oldest and the newest version."""
@@ -65,7 +68,7 @@ class Tally:
             self._tools += 1
         elif call == "model" and outcome == "replied":
             self._turns += 1
-            self._captured += bool(reply.captureref) or reply.capture != NOTHING
+            self._look_at_tokens(reply)
             self._models[reply.source.removeprefix("models/").partition("/")[0]] = None
             self._generated_by(reply.policy or ())
             if (usage := _usage(data)) is not None:
@@ -75,6 +78,15 @@ class Tally:
         elif call == "agent" and (nested := _nested(data)) is not None:
             self._add_nested(nested)
 
+    def _look_at_tokens(self, reply: Event) -> None:
+        """By the names of the fields that a capture has: to decode the tokens of each call would cost too much."""
+        if reply.captureref:
+            self._captured += 1
+        elif reply.capture != NOTHING:
+            capture = bytes(reply.capture)
+            self._captured += _TOKENS in capture
+            self._flawed += _FLAW in capture
+
     def _add_nested(self, nested: RolloutStats) -> None:
         self._input += nested.usage.input_tokens
         self._output += nested.usage.output_tokens
@@ -82,6 +94,7 @@ class Tally:
         self._turns += nested.turns
         self._tools += nested.tool_calls
         self._captured += nested.captured
+        self._flawed += nested.flawed
         self._models |= dict.fromkeys(nested.models)
         self._generated_by(() if nested.policy is msgspec.UNSET else nested.policy)
         times = nested.timings
@@ -112,6 +125,7 @@ class Tally:
             models=tuple(self._models),
             adoptions=self.adoptions,
             captured=self._captured,
+            flawed=self._flawed,
             policy=(self._policy[0], self._policy[1]) if self._policy else msgspec.UNSET,
         )
 

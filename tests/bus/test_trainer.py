@@ -327,6 +327,21 @@ async def test_a_group_is_delivered_when_some_of_it_failed(server: str, config: 
         assert trainer.state().dropped == {"no_reward": 3}
 
 
+async def test_t16_groups_without_a_token_to_train_on_are_dropped_and_counted(server: str, config: LogConfig) -> None:
+    """T16: an engine whose tokens were refused teaches nothing, and nothing of it is delivered without a word."""
+    async with deployed(server, config) as agents, connected(server, config) as trainer:
+
+        async def behave(event: Event, request: RolloutRequest) -> None:
+            await agents.complete(event, request, flawed=int(request.task_index == 0 or request.rollout_index == 1))
+
+        agents.behave = behave
+        await trainer.submit(tasks(2), group_size=2)
+        (group,) = (await take(trainer, groups=1, order="fifo")).groups
+        assert group.task_index == 1
+        assert [rollout.trainable for rollout in group.rollouts] == [True, False]
+        assert trainer.state().dropped == {"token_less": 2}
+
+
 async def test_groups_without_variance_are_dropped_and_replaced_until_the_batch_is_full(
     server: str, config: LogConfig
 ) -> None:

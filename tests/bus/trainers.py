@@ -60,6 +60,7 @@ class Agents:
         *,
         tokens: int = 0,
         policy: tuple[int, int] | None = None,
+        flawed: int = 0,
     ) -> None:
         """The end of a rollout that did well, to a reward that its index says."""
         result = RolloutResult(
@@ -69,6 +70,7 @@ class Agents:
                 usage=Usage(output_tokens=tokens),
                 timings=Timings(queue_s=0.0, total_s=0.0),
                 policy=policy or msgspec.UNSET,
+                flawed=flawed,
             ),
         )
         await self.end(event, "completed", msgspec.json.encode(result))

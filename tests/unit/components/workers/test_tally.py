@@ -9,6 +9,7 @@ import pytest
 from components.workers.tally import Tally
 from contracts.events import Event
 from contracts.rollouts import RolloutFailure, RolloutResult, Usage
+from contracts.tokens import Capture
 
 START = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -34,6 +35,23 @@ def test_the_oldest_and_the_newest_policy_version_are_those_of_any_call_in_it() 
     assert tally.stats(START, START).policy == (3, 9)
 
 
+def test_calls_with_tokens_and_calls_whose_tokens_were_refused_are_told_apart() -> None:
+    """T16: a policy version alone is neither; a nested rollout's count too."""
+    tally = Tally(START)
+    for capture in (
+        Capture(policy=(1, 1)),
+        Capture(prompt=b"1234", generated=b"1234", logprobs=b"1234"),
+        Capture(flaw='it said "generated": and "flaw": itself'),
+    ):
+        raw = msgspec.Raw(msgspec.json.encode(capture))
+        tally.add(msgspec.structs.replace(reply("model.replied"), capture=raw), usage())
+    stats = tally.stats(START, START)
+    assert (stats.captured, stats.flawed) == (1, 1)
+    result = RolloutResult(response=msgspec.Raw(b"{}"), reward=1.0, stats=stats)
+    tally.add(reply("agent.replied"), msgspec.json.encode(result))
+    assert (tally.stats(START, START).captured, tally.stats(START, START).flawed) == (2, 2)
+
+
 def test_turns_tools_tokens_and_seconds_add_up() -> None:
     tally = Tally(START + timedelta(seconds=2))
     tally.add(reply("model.replied", elapsed=1.5), usage(input_tokens=10, output_tokens=5, total_tokens=15))
@@ -42,7 +60,7 @@ def test_turns_tools_tokens_and_seconds_add_up() -> None:
     tally.add(reply("model.replied", source="models/judge/j"), usage(input_tokens=1, output_tokens=1, total_tokens=2))
     tally.add(reply("verify.replied", elapsed=0.5, source="resources/stage/s"), b"{}")
     tally.add(reply("timer.replied", source="agents/puppet/p"), b"null")
-    captured = msgspec.structs.replace(reply("model.replied"), capture=msgspec.Raw(b"{}"))
+    captured = msgspec.structs.replace(reply("model.replied"), capture=msgspec.Raw(b'{"generated":"AAAA"}'))
     tally.add(captured, usage())
     tally.add(msgspec.structs.replace(reply("model.replied"), captureref="sha256:ab"), usage())
     stats = tally.stats(START, START + timedelta(seconds=9))
