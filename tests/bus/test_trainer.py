@@ -67,6 +67,12 @@ async def until_asked(agents: Agents, count: int) -> None:
             await asyncio.sleep(0.01)
 
 
+async def until_ended(trainer: Trainer) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while trainer.state().unfinished:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+
+
 async def test_f1_a_batch_that_does_not_fill_ends_in_an_error_that_names_what_is_missing(
     server: str, config: LogConfig
 ) -> None:
@@ -97,6 +103,7 @@ async def test_f2_what_was_not_committed_comes_again_and_what_was_committed_does
             committed, lost = await take(trainer, groups=2), await take(trainer, groups=2)
             await committed.commit()
             await committed.commit()
+            await until_ended(trainer)
             go = await held(agents)
             await trainer.submit(tasks(2, first=6), group_size=2)
         async with connected(server, config) as trainer:
