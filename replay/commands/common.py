@@ -16,11 +16,21 @@ from rich.console import Console
 from components.loading import INSTALLED, add_roots
 from contracts.errors import InvalidName
 from contracts.ids import check_name
-from replay.errors import Misused
-from replay.opening import Where, choose
+from replay.errors import Misused, UnknownName
+from replay.facts import Facts
+from replay.names import find_rollout
+from replay.opening import Where, choose, run_in
+from replay.places import read_config
+from replay.rows import rows
+from replay.source import Source
+from replay.verify import Resolved
 
 T = TypeVar("T")
 
+Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID…", help="Rollouts, by ID, its beginning, or `last`.", show_default=False),
+]
 Run = Annotated[
     str | None,
     typer.Option(
@@ -62,6 +72,33 @@ def where(run: str | None, url: str | None, namespace: str, files: list[Path] | 
     except InvalidName as error:
         raise Misused(str(error)) from error
     return Where(run=run, url=url, namespace=namespace, files=tuple(files or ()))
+
+
+def named(
+    rollouts: list[str] | None, run: str | None, url: str | None, namespace: str, files: list[Path] | None
+) -> Where:
+    """`where`, for a command that must be told which rollouts; raises `Misused` where it is not."""
+    place = where(run, url, namespace, files)
+    if not rollouts and run is None and not files:
+        raise Misused("name rollouts, or a run with --run (`--run last` is the newest)")
+    return place
+
+
+def resolved(config: Path | None) -> Resolved | None:
+    """The config to use instead of the recorded one, if there is one; raises `NoSource`."""
+    return read_config(config) if config is not None else None
+
+
+async def chosen(source: Source, place: Where, names: list[str], facts: Facts, outcome: str = "") -> list[str]:
+    """The IDs of the rollouts that are named, or of all of the run, where none is; raises `UnknownName`."""
+    run = await run_in(source, place)
+    if names:
+        return [await find_rollout(source, name, run) for name in names]
+    found = [row.rollout_id async for row in rows(source, facts, run) if outcome in {"", row.outcome}]
+    if not found:
+        what = f"{outcome} rollout" if outcome else "rollout"
+        raise UnknownName(f"there is no {what} in {source.name}")
+    return found
 
 
 def by_source(place: Where, names: list[str]) -> list[tuple[Where, list[str]]]:

@@ -1,18 +1,19 @@
 """`replay lint`: is an agent deterministic?"""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from replay.commands.common import (
+    Config,
     Files,
     Json,
     Namespace,
     Run,
     Url,
     console,
+    resolved,
     run_async,
     use_own_components,
     where,
@@ -22,7 +23,6 @@ from replay.facts import Facts, facts_of
 from replay.lint import Linted, Linter
 from replay.opening import Where, open_source, run_in
 from replay.page import Page, counted, safe
-from replay.places import read_config
 from replay.rows import rows
 from replay.source import Source
 from replay.verify import Resolved
@@ -42,10 +42,7 @@ def lint(
     *,
     count: Annotated[int, typer.Option("-n", min=1, help="So many of its rollouts are tried.")] = 5,
     orders: Annotated[int, typer.Option("--orders", min=1, max=100, help="Orders of the replies.")] = _ORDERS,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", help="A resolved config to use instead of the recorded one.", show_default=False),
-    ] = None,
+    config: Config = None,
     run: Run = None,
     url: Url = None,
     namespace: Namespace = "jetgym",
@@ -68,7 +65,7 @@ def lint(
     replay lint solver --orders 20 --json
     replay lint solver --file tests/golden/solver.jsonl
     """  # noqa: D301 - the help keeps these lines as they are
-    override = read_config(config) if config is not None else None
+    override = resolved(config)
     roots = use_own_components()
     place = where(run, url, namespace, file)
     found = run_async(_lint(place, agent, count, orders, (override, roots)))

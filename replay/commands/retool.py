@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated
 
 import msgspec
 import typer
@@ -13,25 +12,25 @@ from replay.changed import told_pieces
 from replay.commands.common import (
     Config,
     Files,
+    Ids,
     Json,
     Namespace,
     Run,
     Url,
     by_source,
+    chosen,
     console,
+    named,
+    resolved,
     run_async,
     use_own_components,
-    where,
     write_json,
 )
-from replay.errors import Misused, ReplayError, UnknownName
+from replay.errors import ReplayError
 from replay.facts import facts_of
-from replay.names import find_rollout
-from replay.opening import Where, open_source, run_in
+from replay.opening import Where, open_source
 from replay.page import counted
-from replay.places import read_config
 from replay.rescoring import Retooled
-from replay.rows import rows
 from replay.source import load
 from replay.verify import Resolved
 from replay.words import word_pieces
@@ -64,10 +63,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def retool(
-    rollouts: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ID…", help="Rollouts, by ID, its beginning, or `last`.", show_default=False),
-    ] = None,
+    rollouts: Ids = None,
     *,
     run: Run = None,
     config: Config = None,
@@ -89,10 +85,8 @@ def retool(
     replay retool --run last
     replay retool --run last --json | jq 'select(.verdict == "differs")'
     """  # noqa: D301 - the help keeps these lines as they are
-    place = where(run, url, namespace, file)
-    if not rollouts and run is None and not file:
-        raise Misused("name rollouts, or a run with --run (`--run last` is the newest)")
-    override = read_config(config) if config is not None else None
+    place = named(rollouts, run, url, namespace, file)
+    override = resolved(config)
     roots = use_own_components()
     found = _Found()
     for source, names in by_source(place, rollouts or []):
@@ -109,11 +103,7 @@ async def _retool(
 ) -> None:
     async with open_source(place) as source:
         facts = await facts_of(source)
-        run = await run_in(source, place)
-        ids = [await find_rollout(source, name, run) for name in names]
-        ids = ids or [row.rollout_id async for row in rows(source, facts, run)]
-        if not ids:
-            raise UnknownName(f"there is no rollout in {source.name}")
+        ids = await chosen(source, place, names, facts)
         async with Bulk(source, facts, override, roots) as bulk:
             for rollout in ids:
                 try:

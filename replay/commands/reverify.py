@@ -10,26 +10,26 @@ from replay.bulk import Bulk
 from replay.commands.common import (
     Config,
     Files,
+    Ids,
     Json,
     Namespace,
     Run,
     Url,
     by_source,
+    chosen,
     console,
+    named,
+    resolved,
     run_async,
     use_own_components,
-    where,
     write_json,
 )
-from replay.errors import Misused, UnknownName
+from replay.errors import Misused
 from replay.facts import facts_of
 from replay.log_source import LogSource
-from replay.names import find_rollout
-from replay.opening import Where, open_source, run_in
+from replay.opening import Where, open_source
 from replay.page import counted, number
-from replay.places import read_config
 from replay.reverify import Change, Rescore, append, changed, rescore
-from replay.rows import rows
 from replay.source import load
 from replay.verify import Resolved
 
@@ -42,10 +42,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def reverify(
-    rollouts: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ID…", help="Rollouts, by ID, its beginning, or `last`.", show_default=False),
-    ] = None,
+    rollouts: Ids = None,
     *,
     run: Run = None,
     config: Config = None,
@@ -72,12 +69,10 @@ def reverify(
     replay reverify --run r1129-1612-x7k2 --config stricter.yaml
     replay reverify --file rollouts.jsonl --config config.yaml --dry-run
     """  # noqa: D301 - the help keeps these lines as they are
-    place = where(run, url, namespace, file)
-    if not rollouts and run is None and not file:
-        raise Misused("name rollouts, or a run with --run (`--run last` is the newest)")
+    place = named(rollouts, run, url, namespace, file)
     if file and not dry_run:
         raise Misused("nothing can be appended to a file of exported events: give --dry-run")
-    override = read_config(config) if config is not None else None
+    override = resolved(config)
     roots = use_own_components()
     scores: list[Rescore] = []
     for source, names in by_source(place, rollouts or []):
@@ -98,12 +93,7 @@ async def _reverify(
     scores = []
     async with open_source(place) as source:
         facts = await facts_of(source)
-        run = await run_in(source, place)
-        ids = [await find_rollout(source, name, run) for name in names]
-        if not names:
-            ids = [row.rollout_id async for row in rows(source, facts, run) if row.outcome == "completed"]
-        if not ids:
-            raise UnknownName(f"there is no completed rollout in {source.name}")
+        ids = await chosen(source, place, names, facts, "completed")
         async with Bulk(source, facts, override, roots) as bulk:
             for rollout in ids:
                 trajectory = await load(source, rollout)

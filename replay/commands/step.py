@@ -9,12 +9,14 @@ from typing import Annotated
 import typer
 
 from replay.commands.common import (
+    Config,
     Files,
     Json,
     Namespace,
     Run,
     Url,
     console,
+    resolved,
     run_async,
     use_own_components,
     where,
@@ -25,7 +27,6 @@ from replay.facts import Facts, facts_of
 from replay.isolated import PACKAGE, find_venv
 from replay.names import find_rollout
 from replay.opening import Where, open_source, run_in
-from replay.places import read_config
 from replay.source import load
 from replay.stepping import Stepper
 from replay.trajectory import AgentRun, Trajectory
@@ -72,10 +73,7 @@ def step(
             "--call", metavar="KEY", help="The agent that this call called, not the rollout's own.", show_default=False
         ),
     ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", help="A resolved config to use instead of the recorded one.", show_default=False),
-    ] = None,
+    config: Config = None,
     run: Run = None,
     url: Url = None,
     namespace: Namespace = "jetgym",
@@ -100,7 +98,7 @@ def step(
     echo "continue\nlocals" | replay step last --break divergence
     replay step last --at end --json < /dev/null
     """  # noqa: D301 - the help keeps these lines as they are
-    override = read_config(config) if config is not None else None
+    override = resolved(config)
     use_own_components()
     trajectory, facts = run_async(_load(where(run, url, namespace, file), rollout))
     execution = _run(trajectory, call)

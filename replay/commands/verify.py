@@ -12,25 +12,24 @@ from replay.bulk import Bulk, Summary
 from replay.commands.common import (
     Config,
     Files,
+    Ids,
     Json,
     Namespace,
     Run,
     Url,
     by_source,
+    chosen,
     console,
     errors,
+    named,
+    resolved,
     run_async,
     use_own_components,
-    where,
     write_json,
 )
-from replay.errors import Misused, UnknownName
 from replay.facts import Facts, facts_of
 from replay.findings import draw_summary, draw_verdict
-from replay.names import find_rollout
-from replay.opening import Where, open_source, run_in
-from replay.places import read_config
-from replay.rows import rows
+from replay.opening import Where, open_source
 from replay.several import WORTH, processes, reopening, verify_in
 from replay.source import Source
 from replay.verdict_files import JsonLines, Junit
@@ -43,10 +42,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def verify(
-    rollouts: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ID…", help="Rollouts, by ID, its beginning, or `last`.", show_default=False),
-    ] = None,
+    rollouts: Ids = None,
     *,
     run: Run = None,
     config: Config = None,
@@ -88,10 +84,8 @@ def verify(
     replay verify --run last --loose
     replay verify --file tests/golden/solver.jsonl
     """  # noqa: D301 - the help keeps these lines as they are
-    place = where(run, url, namespace, file)
-    if not rollouts and run is None and not file:
-        raise Misused("name rollouts, or a run with --run (`--run last` is the newest)")
-    override = read_config(config) if config is not None else None
+    place = named(rollouts, run, url, namespace, file)
+    override = resolved(config)
     roots = use_own_components()
     summary = Summary()
     asked = _Asked(override, roots, jobs, loose)
@@ -128,8 +122,7 @@ class _Asked(NamedTuple):
 async def _verify(place: Where, names: list[str], asked: _Asked, hear: Callable[[Verdict], None]) -> None:
     async with open_source(place) as source:
         facts = await facts_of(source)
-        run = await run_in(source, place)
-        ids = [await find_rollout(source, name, run) for name in names] if names else await _all(source, facts, run)
+        ids = await chosen(source, place, names, facts)
         with _progress(len(ids), quiet=bool(names)) as advance:
             async for verdict in _verdicts(source, facts, ids, asked):
                 hear(verdict)
@@ -146,13 +139,6 @@ async def _verdicts(source: Source, facts: Facts, ids: list[str], asked: _Asked)
     async with Bulk(source, facts, asked.override, asked.roots, loose=asked.loose) as bulk:
         async for verdict in bulk.verify(ids):
             yield verdict
-
-
-async def _all(source: Source, facts: Facts, run: str | None) -> list[str]:
-    found = [row.rollout_id async for row in rows(source, facts, run)]
-    if not found:
-        raise UnknownName(f"there is no rollout in {source.name}")
-    return found
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from replay.commands.common import (
     Run,
     Url,
     console,
+    resolved,
     run_async,
     use_own_components,
     where,
@@ -35,7 +36,7 @@ from replay.commands.forking import (
 from replay.findings import draw_departure
 from replay.opening import Where
 from replay.page import Page, cut, number, safe
-from replay.places import read_config
+from replay.verify import Resolved
 from replay.whatif import Next, Whatif, whatif
 
 _CHANGES = 8
@@ -83,7 +84,7 @@ def tell(
     """  # noqa: D301 - the help keeps these lines as they are
     place = where(run, url, namespace, file)
     asked = asks(rollout, at, set_reply=set_reply, fields=edit, drop=drop, agent=agent, models=model, seed=seed)
-    override = read_config(config) if config is not None else None
+    override = resolved(config)
     found = run_async(_whatif(place, asked, override))
     if json:
         write_json(found)
@@ -92,7 +93,7 @@ def tell(
     raise typer.Exit(0 if found.verdict == "same" else 1)
 
 
-async def _whatif(place: Where, asked: Asks, override: dict[str, object] | None) -> Whatif:
+async def _whatif(place: Where, asked: Asks, override: Resolved | None) -> Whatif:
     async with planned(place, asked, override, use_own_components()) as (plan, _, bulk):
         return await whatif(plan, bulk)
 
