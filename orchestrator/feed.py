@@ -230,7 +230,7 @@ class Feed:
 
 def _dispatched(group: OpenGroup) -> tuple[Any, ...]:
     """A key that sorts groups as they were asked for."""
-    return group.version, group.asked, group.task_index, group.id
+    return group.version, group.asked, group.id
 
 
 def _before_unfinished(units: list[Unit], unfinished: Iterable[OpenGroup], *, single: bool) -> list[Unit]:

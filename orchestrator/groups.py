@@ -133,8 +133,8 @@ class Unit:
 class Groups:
     """All groups of a run."""
 
-    known: set[str] = field(default_factory=set)
-    """IDs of all that were ever asked for."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """By the ID of each that was ever asked for: how many rollouts it has; 0 where the log does not say so any more."""
     open: dict[str, OpenGroup] = field(default_factory=dict)
     """By ID: those of which something is not committed or dropped."""
     ready: dict[str, OpenGroup] = field(default_factory=dict)
@@ -150,14 +150,14 @@ class Groups:
 
     def add(self, group: OpenGroup) -> None:
         """A group is asked for, of which nothing has ended."""
-        self.known.add(group.id)
+        self.sizes[group.id] = len(group.members)
         self.open[group.id] = group
         self.unfinished_groups += 1
         self.unfinished_rollouts += len(group.members)
 
     def forget(self, group: OpenGroup) -> None:
         """It is not known whether it was asked for."""
-        self.known.discard(group.id)
+        self.sizes.pop(group.id, None)
         if self.open.pop(group.id, None) is not None:
             self.unfinished_groups -= not group.ended
             self.unfinished_rollouts -= len(group.unfinished)

@@ -20,7 +20,7 @@ from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutStats
 from orchestrator.attempts import ask_again, give_up, request_of_rollout
 from orchestrator.groups import End, Groups, Member, OpenGroup
 from orchestrator.settings import RetrySettings
-from orchestrator.submission import epoch_of, member_id, new_group, place_of
+from orchestrator.submission import check_size, epoch_of, member_id, new_group, place_of
 
 READERS: Final = 32
 """Rollouts that are looked up in the log at once."""
@@ -61,7 +61,8 @@ class RunLog:
                 rollout = noted.heading.rollout
                 if (place := place_of(self._run, rollout)) is None:
                     continue
-                self._groups.known.add(place.group)
+                sizes = self._groups.sizes
+                sizes[place.group] = max(sizes.get(place.group, 0), place.number + 1)
                 if place.group in consumed:
                     continue
                 if noted.heading.form == "ended":
@@ -81,7 +82,7 @@ class RunLog:
 
     async def _restore(self, name: str, attempts: dict[int, int], ended: set[str], consumed: set[str]) -> list[Event]:
         """Opens a group, if not all of it is consumed; returns the ends of its rollouts."""
-        recorded, request = await request_of_rollout(self._bus, _attempt(name, *next(iter(attempts.items()))))
+        recorded, request = await request_of_rollout(self._bus, _attempt(name, *min(attempts.items())))
         group = new_group(
             name,
             agent=request.agent,
@@ -89,7 +90,7 @@ class RunLog:
             epoch=epoch_of(name),
             version=request.policy_version or 0,
             asked=recorded.event.time,
-            size=request.group_size,
+            size=max(request.group_size, *(index + 1 for index in attempts)),
         )
         for member in group.members:
             member.gone = member.taken = group.first_id(member) in consumed
@@ -104,8 +105,13 @@ class RunLog:
         return [found.event for subject in ends if (found := await self._bus.last(subject)) is not None]
 
     async def ask(self, group: OpenGroup, request: RolloutRequest) -> None:
-        """Asks for all rollouts of a group that is registered already; raises `BusError`."""
-        await asyncio.gather(*(self._ask(group, member, request) for member in group.members))
+        """Asks for all rollouts of a group that is registered already; raises `UsageError`, `BusError`.
+
+        Who has asked for the first one has decided how many there are.
+        """
+        first, *others = group.members
+        await self._ask(group, first, request)
+        await asyncio.gather(*(self._ask(group, member, request) for member in others))
 
     async def _ask(self, group: OpenGroup, member: Member, request: RolloutRequest) -> None:
         bus, rollout = self._bus, member.rollout
@@ -124,8 +130,9 @@ class RunLog:
             await self._take_over(group, member, conflict.stored)
 
     async def _take_over(self, group: OpenGroup, member: Member, stored: Recorded) -> None:
-        before = _REQUEST.decode(await self._bus.fetch_data(stored.event)).policy_version
-        group.version = min(group.version, before or 0)
+        before = _REQUEST.decode(await self._bus.fetch_data(stored.event))
+        check_size(group.id, before.group_size, len(group.members))
+        group.version = min(group.version, before.policy_version or 0)
         found = await self._bus.last(self._bus.subjects.ended(self._run, member.rollout))
         if found is not None:
             await self._hear(found.event)

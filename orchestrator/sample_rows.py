@@ -111,7 +111,7 @@ def packed_row(samples: Sequence[tuple[Sample, Scored]]) -> Row:
         "run_id": [scored.run_id for _, scored in samples],
         "agent": [scored.agent for _, scored in samples],
         "group": [scored.group for _, scored in samples],
-        "task_index": np.array([scored.task_index for _, scored in samples], np.int32),
+        "task_index": np.array([scored.task_index for _, scored in samples], np.int64),
         "rollout_index": np.array([scored.rollout_index for _, scored in samples], np.int32),
         "reward": np.array([scored.reward for _, scored in samples], np.float64),
         "reward_components": [scored.reward_components for _, scored in samples],

@@ -1,12 +1,12 @@
 """What exactly does a trainer ask for, and under which IDs?
 
 The ID of a group follows from run, epoch, agent and task, that of a rollout from its group and its index, so that the
-same tasks submitted again, in any order and by any process, name the same rollouts. Called by `trainer`; it never
-talks to the log.
+same tasks submitted again, in any order and by any process, name the same rollouts. A task's number follows from agent
+and task, for the same reason. Called by `trainer`; it never talks to the log.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -27,6 +27,19 @@ AnyTask = Mapping[str, Any] | bytes | str | Task
 _SORTED: Final = msgspec.json.Encoder(order="sorted")
 _ID: Final = re.compile(r"(.+)-e(\d+)-([0-9a-f]{16})-(\d+)(?:-a(\d+))?")
 _DIGEST: Final = 8
+_NUMBER: Final = 52
+"""Bits of a task's number: whoever takes all numbers of JSON for floats reads it right too."""
+
+
+class Asked(NamedTuple):
+    """A task that was submitted."""
+
+    where: str
+    """`file:line`, or which of those that were submitted it is, from 1."""
+    group: str
+    """ID of its group."""
+    task_index: int
+    line: bytes
 
 
 class Place(NamedTuple):
@@ -51,6 +64,15 @@ def epoch_of(group: str) -> int:
     return int(group.rpartition("-")[0].rpartition("-e")[2])
 
 
+def check_size(group: str, known: int, size: int) -> None:
+    """Raises `UsageError` where a group that has `known` rollouts is submitted with another size."""
+    if known != size:
+        raise UsageError(
+            f"group {group} was submitted with group_size={known} before, and now with {size}: keep the size, or ask "
+            f"for its task in another epoch or run"
+        )
+
+
 def member_id(group: str, index: int) -> RolloutId:
     """The rollout ID of a member's first attempt."""
     return rollout_id(f"{group}-{index:02d}")
@@ -63,8 +85,6 @@ class Submission:
         self._run, self._descriptions = run, descriptions
         self._tools: dict[str, msgspec.Raw | None] = {}
         self._sessionless = tuple(n for n, d in descriptions.items() if d.kind == "resources" and not d.stateful)
-        self._indices: dict[str, int] = {}
-        """Numbers of the tasks, by agent and digest, as they were first submitted."""
 
     def agent(self, name: str | None) -> str:
         """The agent of this name, or the only one; raises `UsageError`."""
@@ -75,21 +95,24 @@ class Submission:
             raise UsageError(f"name one of the agents: {nearest(name or '', agents)}")
         return name
 
-    def group_of(self, task: AnyTask, agent: str, epoch: int) -> tuple[str, int, bytes]:
-        """The group's ID, the task's number, and its line; raises `InputError`."""
-        line = _line(task)
-        try:
-            digest = blake2b(_SORTED.encode([agent, msgspec.json.decode(line)]), digest_size=_DIGEST).hexdigest()
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _bad(len(self._indices), "", f"is no JSON: {error}") from error
-        index = self._indices.setdefault(f"{agent}/{digest}", len(self._indices))
-        return f"{self._run}-e{epoch}-{digest}", index, line
+    def asked(self, tasks: Iterable[AnyTask], agent: str, epoch: int) -> Iterator[Asked]:
+        """The tasks one by one, each with its group; raises `InputError`."""
+        file = getattr(tasks, "name", None)
+        start = f"{file}:" if isinstance(file, str) else "task "
+        for number, task in enumerate(tasks, start=1):
+            where, line = f"{start}{number}", _line(task)
+            try:
+                digest = blake2b(_SORTED.encode([agent, msgspec.json.decode(line)]), digest_size=_DIGEST)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise _bad(Problem(where, "", f"is no JSON: {error}")) from error
+            index = int.from_bytes(digest.digest(), "big") >> 8 * _DIGEST - _NUMBER
+            yield Asked(where, f"{self._run}-e{epoch}-{digest.hexdigest()}", index, line)
 
-    def request(self, group: OpenGroup, line: bytes, size: int) -> RolloutRequest:
+    def request(self, group: OpenGroup, asked: Asked) -> RolloutRequest:
         """What the agent is asked, as the first of the group; raises `InputError`."""
-        read = read_task("tasks", group.task_index, line)
+        read = read_task("", 0, asked.line)
         if isinstance(read, Problem):
-            raise _bad(group.task_index, read.path, read.message)
+            raise _bad(read._replace(where=asked.where))
         if group.agent not in self._tools:
             self._tools[group.agent] = tools_for(self._descriptions[group.agent], self._descriptions)
         return RolloutRequest(
@@ -100,7 +123,7 @@ class Submission:
             sessionless=self._sessionless,
             policy_version=group.version,
             group=group.id,
-            group_size=size,
+            group_size=len(group.members),
         )
 
 
@@ -127,6 +150,5 @@ def _line(task: AnyTask) -> bytes:
     return task if isinstance(task, bytes) else msgspec.json.encode(task)
 
 
-def _bad(index: int, path: str, message: str) -> InputError:
-    problem = Problem(f"task {index}", path, message)
+def _bad(problem: Problem) -> InputError:
     return InputError(str(problem), problems=[problem], total=1)

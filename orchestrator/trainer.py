@@ -33,7 +33,7 @@ from orchestrator.policy_versions import newest_version
 from orchestrator.run_files import RunFiles
 from orchestrator.run_log import RunLog, now
 from orchestrator.stragglers import Stragglers
-from orchestrator.submission import AnyTask, Submission, new_group
+from orchestrator.submission import AnyTask, Submission, check_size, new_group
 from orchestrator.trainer_options import UNFINISHED, Options, TrainerState, check_options, models_of, write_metrics
 
 
@@ -141,7 +141,7 @@ class Trainer:
         self._view.version = max((version for version in known if version is not None), default=0)
         await self._announce(self._view.version)
         await self._records.read()
-        self._groups.known |= self._records.consumed
+        self._groups.sizes |= dict.fromkeys(self._records.consumed, 0)
         await self._log.read(self._records.consumed)
         self._groups.committed_now = self._records.committed[self._view.version]
         if not self._records.opened:
@@ -171,13 +171,13 @@ class Trainer:
         """Asks for a group of rollouts of each task; waits while the bound on unfinished work is reached.
 
         What was submitted before, by whichever process, adds nothing: the same task for the same agent in the same
-        epoch is the same group. So a trainer that starts again submits what it would have submitted at first. It waits
-        for as long as nothing is committed: run it beside the feed.
+        epoch is the same group, also where it stands twice among `tasks`. So a trainer that starts again submits what
+        it would have submitted at first. It waits for as long as nothing is committed: run it beside the feed.
 
         Args:
-            tasks: task lines, or their fields; an endless iterator too.
+            tasks: task lines, or their fields; an open file, and an endless iterator too.
             agent: name of the agent's instance; may be left out where there is one.
-            group_size: rollouts of each task.
+            group_size: rollouts of each task. A group keeps the size that it was first asked for with.
             epoch: to ask for the same tasks once more.
 
         Returns:
@@ -185,6 +185,7 @@ class Trainer:
 
         Raises:
             InputError: a task is none. Those before it were submitted.
+            UsageError: a task was submitted with another `group_size`. Those before it were submitted.
             BusError: the log was away for too long; submit the same tasks again.
         """
         if group_size < 1 or epoch < 0:
@@ -192,23 +193,22 @@ class Trainer:
         name, new = self._submission.agent(agent), 0
         self._view.submitting += 1
         try:
-            for task in tasks:
-                group_id, index, line = self._submission.group_of(task, name, epoch)
-                if group_id in self._groups.known:
+            for asked in self._submission.asked(tasks, name, epoch):
+                if self._was_asked(asked.group, group_size):
                     continue
                 await self._until_room(group_size)
-                if group_id in self._groups.known:
+                if self._was_asked(asked.group, group_size):
                     continue  # it was submitted elsewhere in this process meanwhile
                 group = new_group(
-                    group_id,
+                    asked.group,
                     agent=name,
-                    task_index=index,
+                    task_index=asked.task_index,
                     epoch=epoch,
                     version=self._view.version,
                     asked=now(),
                     size=group_size,
                 )
-                request = self._submission.request(group, line, group_size)
+                request = self._submission.request(group, asked)
                 self._groups.add(group)
                 await self._ask(group, request)
                 new += 1
@@ -221,6 +221,12 @@ class Trainer:
         """Nothing more will be submitted after what is being submitted: feeds end when everything is delivered."""
         self._view.complete = True
         self._bell.ring()
+
+    def _was_asked(self, group: str, size: int) -> bool:
+        known = self._groups.sizes.get(group)
+        if known:
+            check_size(group, known, size)
+        return known is not None
 
     async def _until_room(self, size: int) -> None:
         while self._changing or not self._view.pacing.room(

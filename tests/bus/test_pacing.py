@@ -12,7 +12,7 @@ from bus import LogConfig
 from contracts.events import Event
 from contracts.rollouts import RolloutRequest
 from orchestrator import Trainer
-from tests.bus.trainers import deployed, tasks
+from tests.bus.trainers import deployed, number, tasks
 
 UNIT_S = 0.002
 VERSIONS = 40
@@ -39,8 +39,8 @@ async def test_f5_lengths_of_what_is_delivered_are_those_of_what_was_asked_for(
 
         async def behave(event: Event, request: RolloutRequest) -> None:
             assert request.policy_version is not None
-            asked[request.group] = request.policy_version, lengths[request.task_index]
-            await asyncio.sleep(UNIT_S * lengths[request.task_index])
+            asked[request.group] = request.policy_version, lengths[number(request)]
+            await asyncio.sleep(UNIT_S * lengths[number(request)])
             await agents.complete(event, request)
 
         agents.behave = behave

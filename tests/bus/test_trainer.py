@@ -17,7 +17,7 @@ from orchestrator.commands.status import _drawn
 from orchestrator.errors import FeedStarved, FeedTaken, UsageError
 from orchestrator.settings import RetrySettings
 from orchestrator.status import Observer
-from tests.bus.trainers import Agents, deployed, tasks
+from tests.bus.trainers import Agents, deployed, number, tasks
 
 PATIENCE_S = 30.0
 
@@ -161,6 +161,28 @@ async def test_f9_submitting_the_same_tasks_again_adds_nothing(server: str, conf
             assert len({event.rolloutid for event, _ in agents.requests}) == 12
 
 
+async def test_f9_a_group_keeps_its_size_and_another_one_is_refused(server: str, config: LogConfig) -> None:
+    """F9: while it is open, once it is used, after a restart, and where another trainer has asked for it meanwhile."""
+    refused = r"group grpo-e0-\w+ was submitted with group_size=2 before, and now with 3: keep the size, or ask for"
+    async with deployed(server, config) as agents:
+        async with connected(server, config, feed="other") as other:
+            async with connected(server, config) as trainer:
+                await trainer.submit(tasks(2), group_size=2)
+                with pytest.raises(UsageError, match=refused):
+                    await trainer.submit(tasks(2), group_size=3)
+                with pytest.raises(UsageError, match=refused):
+                    await other.submit(tasks(2), group_size=3)
+                assert other.state().unfinished == 0
+                await (await take(trainer, groups=1)).commit()
+            async with connected(server, config) as trainer:
+                for task in tasks(2):
+                    with pytest.raises(UsageError, match=refused):
+                        await trainer.submit([task], group_size=3)
+        await until_asked(agents, 4)
+        async with connected(server, config, feed="third") as trainer:
+            assert len(list((await take(trainer, groups=2)).rollouts)) == len(agents.requests) == 4
+
+
 async def test_f9_tasks_that_are_submitted_twice_at_a_time_are_asked_for_once(server: str, config: LogConfig) -> None:
     """F9: also where both wait for room, so that neither finds the other's groups when it begins."""
     async with deployed(server, config) as agents, connected(server, config, groups=1, max_lag=0) as trainer:
@@ -241,7 +263,7 @@ async def room_is_the_same(server: str, config: LogConfig, trainer: Trainer, *, 
                 await second._bell.wait()
         assert second._groups.committed_now == trainer._groups.committed_now
         assert set(second._groups.open) == set(trainer._groups.open)
-        assert second._groups.known == trainer._groups.known
+        assert second._groups.sizes == trainer._groups.sizes
         assert in_hand or set(second._groups.ready) == set(trainer._groups.ready)
 
 
@@ -289,7 +311,7 @@ async def test_f6_a_straggler_is_cut_at_its_deadline_and_stops_no_other_group(se
         late: dict[str, Event] = {}
 
         async def behave(event: Event, request: RolloutRequest) -> None:
-            if request.task_index == 0 and request.rollout_index == 1:
+            if number(request) == 0 and request.rollout_index == 1:
                 late[event.rolloutid] = event
             else:
                 await agents.complete(event, request)
@@ -317,7 +339,7 @@ async def test_a_group_is_delivered_when_some_of_it_failed(server: str, config: 
     async with deployed(server, config) as agents, connected(server, config) as trainer:
 
         async def behave(event: Event, request: RolloutRequest) -> None:
-            if request.rollout_index == 0 or request.task_index == 1:
+            if request.rollout_index == 0 or number(request) == 1:
                 await agents.fail(event)
             else:
                 await agents.complete(event, request)
@@ -330,7 +352,7 @@ async def test_a_group_is_delivered_when_some_of_it_failed(server: str, config: 
         assert list(group.missing.values()) == ["agent_error: it failed"]
         await trainer.submit(tasks(2, first=1), group_size=3)
         (group,) = (await take(trainer, groups=1, drop_zero_variance=True)).groups
-        assert group.task_index == 2
+        assert agents.numbers[group.id] == 2
         assert trainer.state().dropped == {"no_reward": 3}
 
 
@@ -339,12 +361,12 @@ async def test_t16_groups_without_a_token_to_train_on_are_dropped_and_counted(se
     async with deployed(server, config) as agents, connected(server, config) as trainer:
 
         async def behave(event: Event, request: RolloutRequest) -> None:
-            await agents.complete(event, request, flawed=int(request.task_index == 0 or request.rollout_index == 1))
+            await agents.complete(event, request, flawed=int(number(request) == 0 or request.rollout_index == 1))
 
         agents.behave = behave
         await trainer.submit(tasks(2), group_size=2)
         (group,) = (await take(trainer, groups=1, order="fifo")).groups
-        assert group.task_index == 1
+        assert agents.numbers[group.id] == 1
         assert [rollout.trainable for rollout in group.rollouts] == [True, False]
         assert trainer.state().dropped == {"token_less": 2}
 
@@ -356,14 +378,14 @@ async def test_groups_without_variance_are_dropped_and_replaced_until_the_batch_
     async with deployed(server, config) as agents:
 
         async def behave(event: Event, request: RolloutRequest) -> None:
-            await agents.complete(event, request, 1.0 if request.task_index % 2 else None)
+            await agents.complete(event, request, 1.0 if number(request) % 2 else None)
 
         agents.behave = behave
         async with connected(server, config, groups=3, max_lag=0) as trainer:
             submitting = asyncio.create_task(trainer.submit(tasks(30), group_size=2))
             batch = await take(trainer, drop_zero_variance=True)
             submitting.cancel()
-            assert all(group.task_index % 2 == 0 for group in batch.groups)
+            assert all(agents.numbers[group.id] % 2 == 0 for group in batch.groups)
             assert len(batch.groups) == 3
             dropped = trainer.state().dropped["zero_variance"]
             assert dropped >= 4

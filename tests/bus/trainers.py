@@ -24,6 +24,12 @@ def tasks(count: int, first: int = 0) -> list[dict[str, Any]]:
     return [{"responses_create_params": {"input": f"task {n}"}} for n in range(first, first + count)]
 
 
+def number(request: RolloutRequest) -> int:
+    """Which of `tasks` it is."""
+    asked: str = msgspec.json.decode(request.task)["responses_create_params"]["input"]
+    return int(asked.removeprefix("task "))
+
+
 class Agents:
     """Ends the rollouts that are asked for."""
 
@@ -33,6 +39,11 @@ class Agents:
         """Those that came, in order."""
         self.behave: Callable[[Event, RolloutRequest], Awaitable[None]] = self.complete
         self._doing: set[asyncio.Future[None]] = set()
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Which of `tasks` the groups are that came."""
+        return {request.group: number(request) for _, request in self.requests}
 
     async def call(self, event: Event, request: RolloutRequest, capture: Capture) -> None:
         """One model call of a rollout, with what was captured of it."""

@@ -1,17 +1,22 @@
 """What a trainer asks for: a task is one group, whatever it is handed over as; what is no task is refused."""
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contracts.deployments import Description, Reference
 from contracts.tasks import Task
 from orchestrator.errors import InputError, UsageError
 from orchestrator.feed import PATIENCE_S, FeedOptions
-from orchestrator.submission import AnyTask, Submission, new_group
+from orchestrator.groups import OpenGroup
+from orchestrator.submission import AnyTask, Asked, Submission, new_group
 
 TASK = {"responses_create_params": {"input": "hi"}, "answer": 5}
 TOOL = {"type": "function", "name": "look", "parameters": {}}
@@ -30,6 +35,10 @@ def submission() -> Submission:
     return Submission("run", DESCRIPTIONS)
 
 
+def lines(answer: int) -> bytes:
+    return line(answer=answer)
+
+
 def line(**changes: Any) -> bytes:
     return json.dumps({**TASK, **changes}).encode()
 
@@ -39,28 +48,30 @@ def line(**changes: Any) -> bytes:
 )
 def test_a_task_has_one_group_in_an_epoch_for_an_agent(task: AnyTask) -> None:
     """F9: as fields or as a line, whatever the order of its keys."""
-    made = submission()
-    group, index, _ = made.group_of(TASK, "solver", 0)
-    assert made.group_of(task, "solver", 0)[:2] == (group, index)
-    assert submission().group_of(task, "solver", 0)[0] == group
-    others = {made.group_of(task, "solver", 1)[0], made.group_of(task, "other", 0)[0]}
-    others.add(made.group_of(line(answer=6), "solver", 0)[0])
-    assert len({group, *others}) == 4
+    first, again = submission().asked([TASK, task], "solver", 0)
+    assert first.group == again.group
+    others = [next(submission().asked([task], agent, epoch)).group for agent, epoch in [("solver", 1), ("other", 0)]]
+    others.append(next(submission().asked([line(answer=6)], "solver", 0)).group)
+    assert len({first.group, *others}) == 4
 
 
-def test_tasks_are_numbered_as_they_come_and_keep_their_number() -> None:
-    made = submission()
-    numbers = [made.group_of(line(answer=answer), "solver", epoch)[1] for epoch in (0, 1) for answer in (3, 4, 3)]
-    assert numbers == [0, 1, 0, 0, 1, 0]
+@given(st.permutations(range(8)), st.integers(1, 8), st.integers(0, 9))
+def test_a_tasks_number_is_its_own_whatever_was_submitted_before_it(order: list[int], count: int, epoch: int) -> None:
+    """As where a trainer starts again with other tasks: no two of them have one number, and each keeps its own."""
+    numbers = {n: asked.task_index for n, asked in enumerate(submission().asked(map(lines, range(8)), "solver", 0))}
+    assert len(set(numbers.values())) == 8
+    some = order[:count]
+    assert [asked.task_index for asked in submission().asked(map(lines, some), "solver", epoch)] == [
+        numbers[n] for n in some
+    ]
+    assert all(0 <= number < 2**53 for number in numbers.values())
 
 
 def test_a_request_says_group_size_and_version_and_offers_the_tools_of_the_agents_resources() -> None:
     made = submission()
-    name, index, raw = made.group_of(TASK, "solver", 0)
-    asked = datetime.now(UTC)
-    group = new_group(name, agent="solver", task_index=index, epoch=0, version=7, asked=asked, size=4)
-    request = made.request(group, raw, 4)
-    assert (request.group, request.group_size, request.policy_version, request.run_id) == (name, 4, 7, "run")
+    (asked,) = made.asked([TASK], "solver", 0)
+    request = made.request(group(asked, version=7, size=4), asked)
+    assert (request.group, request.group_size, request.policy_version, request.run_id) == (asked.group, 4, 7, "run")
     assert request.sessionless == ("quiz",)
     assert msgspec.json.decode(request.task)["responses_create_params"]["tools"] == [TOOL]
 
@@ -68,22 +79,34 @@ def test_a_request_says_group_size_and_version_and_offers_the_tools_of_the_agent
 @pytest.mark.parametrize(
     ("task", "told"),
     [
-        ("nonsense", "task 0: is no JSON"),
-        ({"answer": 5}, "task 0: responses_create_params: is missing"),
-        ({"responses_create_params": {"input": 5}}, "task 0: responses_create_params.input"),
+        ("nonsense", "is no JSON"),
+        ({"answer": 5}, "responses_create_params: is missing"),
+        ({"responses_create_params": {"input": 5}}, r"responses_create_params\.input"),
     ],
 )
 def test_what_is_no_task_is_refused_by_its_number(task: AnyTask, told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        ask(task)
+    """Counted from 1 among those that were submitted, whichever of them were submitted before."""
+    with pytest.raises(InputError, match=rf"^task 3: {told}"):
+        ask([TASK, TASK, task])
 
 
-def ask(task: AnyTask) -> None:
+def test_what_is_no_task_is_refused_by_file_and_line_where_a_file_is_submitted(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_bytes(line() + b"\n{\n")
+    with path.open() as file, pytest.raises(InputError, match=rf"^{path}:2: is no JSON"):
+        ask(file)
+
+
+def ask(tasks: Iterable[AnyTask]) -> None:
     made = submission()
-    name, index, raw = made.group_of(task, "solver", 0)
-    made.request(
-        new_group(name, agent="solver", task_index=index, epoch=0, version=0, asked=datetime.now(UTC), size=1), raw, 1
-    )
+    for asked in made.asked(tasks, "solver", 0):
+        made.request(group(asked), asked)
+
+
+def group(asked: Asked, *, version: int = 0, size: int = 1) -> OpenGroup:
+    now = datetime.now(UTC)
+    index = asked.task_index
+    return new_group(asked.group, agent="solver", task_index=index, epoch=0, version=version, asked=now, size=size)
 
 
 def test_the_agent_may_be_left_out_where_there_is_one() -> None:
