@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from bus import Bus
-from contracts.events import Event
 from contracts.ids import ROOT_CALL
 from contracts.samples import BreakKind, RolloutSamples
+from orchestrator.errors import UsageError, nearest
 from orchestrator.sample_files import RowWriter
 from orchestrator.sample_rows import Packer, Row, Scored, sample_row
 from orchestrator.samples import read_samples
@@ -53,6 +53,8 @@ class Completed(msgspec.Struct, frozen=True, kw_only=True):
 
     rollout_id: str
     scored: Scored
+    models: tuple[str, ...]
+    """Names of the model instances that were called in it."""
 
 
 class _Request(msgspec.Struct):
@@ -64,9 +66,14 @@ class _Request(msgspec.Struct):
     attempt: int = 0
 
 
+class _Stats(msgspec.Struct):
+    models: tuple[str, ...] = ()
+
+
 class _Result(msgspec.Struct):
     reward: float
     extra: dict[str, msgspec.Raw] = {}
+    stats: _Stats | None = None
 
 
 _REQUEST: Final = msgspec.json.Decoder(_Request)
@@ -88,13 +95,15 @@ async def completed(bus: Bus, run: str) -> tuple[list[Completed], int]:
             elif (request := requests.pop(event.rolloutid, None)) is None or event.type != "rollout.completed":
                 others += 1
             else:
-                found.append(Completed(rollout_id=event.rolloutid, scored=await _scored(bus, run, request, event)))
+                result = _RESULT.decode(await bus.fetch_data(event))
+                models = result.stats.models if result.stats is not None else ()
+                scored = _scored(run, request, result)
+                found.append(Completed(rollout_id=event.rolloutid, scored=scored, models=models))
         others += len(requests)
     return found, others
 
 
-async def _scored(bus: Bus, run: str, request: _Request, ended: Event) -> Scored:
-    result = _RESULT.decode(await bus.fetch_data(ended))
+def _scored(run: str, request: _Request, result: _Result) -> Scored:
     return Scored(
         run_id=run,
         agent=request.agent,
@@ -131,9 +140,13 @@ async def export_samples(
         pack: put samples into rows of at most so many tokens.
         on_rollout: called after each rollout.
 
-    Raises `OtherTokenizer`, `TwoPayloads`, `BusError`, `OSError`.
+    Raises `UsageError` where there is nothing to write, `OtherTokenizer`, `TwoPayloads`, `BusError`, `OSError`.
     """
     told = Exported(run_id=run)
+    called = {model for rollout in rollouts for model in rollout.models}
+    for model in models or () if rollouts else ():
+        if model not in called:
+            raise UsageError(f"no rollout of {run} that completed called model {model!r}; {nearest(model, [*called])}")
     packer = Packer(pack) if pack is not None else None
     kinds: Counter[BreakKind] = Counter()
 
@@ -158,7 +171,17 @@ async def export_samples(
         write(packer.rest())
         told.too_long = tuple(packer.too_long)
     told.breaks = dict(kinds)
+    if not told.rows:
+        raise UsageError(f"{run} has nothing to write: {_nothing(told, pack)}")
     return told
+
+
+def _nothing(told: Exported, pack: int | None) -> str:
+    if told.samples:
+        return f"each of its {told.samples:,} samples is longer than a row of {pack:,} tokens: give a larger --pack"
+    if not told.tokenless_rollouts:
+        return "none of its rollouts completed"
+    return "no token to train on was captured of those that completed: set `token_ids: true` in the model's config"
 
 
 async def _read(

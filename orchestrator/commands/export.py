@@ -1,5 +1,7 @@
 """`jetgym export`: training data out of a run's log."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -73,6 +75,8 @@ def write_samples(
     policy versions, one a token, with the rollout's reward and group. With
     --pack, whole samples stand one behind the other in rows with position IDs
     and boundaries; one that is longer than a row is left out and named.
+    Ends with code 2 where nothing is left to write, or something fails;
+    then it leaves nothing behind.
 
     \b
     jetgym export samples results/first --out samples
@@ -85,7 +89,6 @@ def write_samples(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is there already: name a new directory with --out")
     into = writer(out, form)
-    out.mkdir(parents=True, exist_ok=True)
 
     async def work() -> "Exported":
         async with opened(folder_of(where), url, namespace) as bus:
@@ -111,13 +114,29 @@ def write_samples(
             found.not_completed = others
             return found
 
-    found = run_async(work())
-    (out / TOLD).write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    with _made(out):
+        found = run_async(work())
+        (out / TOLD).write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     if as_json:
         files = [str(path) for path in into.files]
         typer.echo(msgspec.json.encode({**msgspec.to_builtins(found), "files": files}).decode())
     else:
         _tell(out, found, sum(path.stat().st_size for path in into.files))
+
+
+@contextmanager
+def _made(out: Path) -> Iterator[None]:
+    """A directory that is new or empty, and is so again after an error: an export is whole or not there."""
+    new = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for file in out.iterdir():
+            file.unlink()
+        if new:
+            out.rmdir()
+        raise
 
 
 def _tell(out: Path, found: "Exported", size: int) -> None:

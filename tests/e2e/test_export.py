@@ -67,13 +67,35 @@ async def test_a_run_is_exported_with_every_token_once(server: str, config: LogC
         rows = [json.loads(line) for line in (tmp_path / "packed" / "samples.jsonl").read_text().splitlines()]
         assert sum(sum(row["mask"]) for row in rows) == generated
 
-        code, said, _ = await export(server, config, tmp_path / "short", "--pack", "3", "--json")
-        assert (code, len(json.loads(said)["too_long"])) == (0, ROLLOUTS)
-
-        code, said, errors = await export(server, config, tmp_path / "other", "--tokenizer", "sha256:other")
-        assert code == 2
-        assert "its token IDs mean other text" in errors
-        assert "Traceback" not in errors
+        empty = tmp_path / "empty"
+        empty.mkdir()
+        for flags, why in (
+            (["--tokenizer", "sha256:other"], "its token IDs mean other text"),
+            (["--model", "polic"], "called model 'polic'; did you mean 'policy'?"),
+            (["--model", "policy", "--model", "quiz"], "called model 'quiz'; there are: policy"),
+            (["--pack", "3"], f"each of its {ROLLOUTS} samples is longer than a row of 3 tokens: give a larger --pack"),
+        ):
+            for out in (empty, tmp_path / "new"):
+                code, said, errors = await export(server, config, out, "--json", *flags)
+                assert (code, said, why in " ".join(errors.split())) == (2, "", True), errors
+                assert "Traceback" not in errors
+            assert not (tmp_path / "new").exists()
+            assert not list(empty.iterdir())
 
         code, _, errors = await export(server, config, tmp_path / "npz")
         assert (code, "is there already" in errors) == (2, True)
+
+
+async def test_an_export_of_what_has_no_tokens_says_so(server: str, config: LogConfig, tmp_path: Path) -> None:
+    async with (
+        Vllm(SCRIPT).serving() as engine,
+        Deployment(server, config, instances(engine, token_ids=False)) as deployment,
+    ):
+        await deployment.ask("r-0", TASK, agent="solver")
+        code, _, errors = await export(server, config, tmp_path / "out")
+        assert (code, "none of its rollouts completed" in errors) == (2, True)
+        await deployment.start("policy", "quiz", "solver")
+        await deployment.end("r-0")
+        code, _, errors = await export(server, config, tmp_path / "out")
+        assert (code, "no token to train on was captured of those that completed" in errors) == (2, True)
+        assert not (tmp_path / "out").exists()
