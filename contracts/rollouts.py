@@ -107,6 +107,11 @@ class RolloutStats(msgspec.Struct, frozen=True, kw_only=True):
     policy: tuple[int, int] | msgspec.UnsetType = msgspec.UNSET
     """The oldest and the newest policy version that generated any token in it; not there where none is known."""
 
+    @property
+    def token_less(self) -> bool:
+        """Whether its engines' tokens were asked for and refused, all of them: there is nothing in it to train on."""
+        return self.flawed > 0 and self.captured == 0
+
 
 class RolloutResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`rollout.completed`; also the reply to an agent called by an agent."""

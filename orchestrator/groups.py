@@ -29,8 +29,8 @@ class End(NamedTuple):
 
     @property
     def token_less(self) -> bool:
-        """Whether its engine's tokens were refused, all of them: there is nothing in it to train on."""
-        return self.stats is not None and self.stats.flawed > 0 and self.stats.captured == 0
+        """Whether its engines' tokens were refused, all of them: there is nothing in it to train on."""
+        return self.stats is not None and self.stats.token_less
 
     @property
     def tokens(self) -> int:

@@ -3,7 +3,8 @@
 Pure. Per agent and per environment. Standard errors are over tasks, since the repeats of a task are not independent.
 pass@k is the expected best reward of k of a task's n rollouts, `sum_i r_(i) C(i-1, k-1) / C(n, k)` over the sorted
 rewards; for rewards of 0 and 1 that is the estimator of Chen et al., "Evaluating Large Language Models Trained on
-Code" (2021). Failed and cancelled rollouts have no reward and are counted beside it.
+Code" (2021). Failed and cancelled rollouts have no reward and are counted beside it. Where tokens were asked for,
+so are the model calls with and without them, and the rollouts that have a reward and no token to train on.
 """
 
 import statistics
@@ -24,6 +25,7 @@ class Metrics:
         self._retries = 0
         self.cancelled = 0
         """Rollouts that somebody ended."""
+        self._captured = self._flawed = self._token_less = 0
         self._numbers: defaultdict[str, list[float]] = defaultdict(list)
 
     @property
@@ -47,6 +49,9 @@ class Metrics:
             self._failures[ended.error or "unknown"] += 1
         if (stats := ended.stats) is None:
             return
+        self._captured += stats.captured
+        self._flawed += stats.flawed
+        self._token_less += ended.reward is not None and stats.token_less
         for name, value in (
             ("input_tokens", stats.usage.input_tokens),
             ("output_tokens", stats.usage.output_tokens),
@@ -78,8 +83,15 @@ class Metrics:
             },
             "pass@k": {str(k): _rounded(_mean(best_of(rewards, k) for rewards in tasks)) for k in _ks(repeats)},
             "mean@k": {str(repeats): _rounded(_mean(means))} if repeats else {},
+            **self._tokens(),
             **{name: _distribution(values) for name, values in self._numbers.items()},
         }
+
+    def _tokens(self) -> dict[str, int]:
+        if not self._captured and not self._flawed:
+            return {}
+        calls = {"captured_calls": self._captured, "tokenless_calls": self._flawed}
+        return {**calls, "tokenless_rollouts": self._token_less}
 
 
 def best_of(rewards: list[float], k: int) -> float:

@@ -146,6 +146,13 @@ class RunReport:
             console.print(f"{times} failed with {kind}, one of them:", style="red")
             shown = example if len(example) <= EXAMPLE else f"{example[:EXAMPLE]}…"
             console.print(f"  {shown}", markup=False, soft_wrap=True)
+        if run.get("tokenless_calls"):
+            calls = run["captured_calls"] + run["tokenless_calls"]
+            without = f"; {counted(run['tokenless_rollouts'], 'completed rollout')} without any to train on"
+            told = f"tokens of {run['tokenless_calls']:,} of {counted(calls, 'model call')} were refused{without}"
+            console.print(told, style="red")
+        elif "captured_calls" in run:
+            console.print(f"tokens captured of {counted(run['captured_calls'], 'model call')}")
         console.print("\nWritten:")
         for name in (ROLLOUTS, *([FAILURES] if run["failed"] or run["cancelled"] else []), METRICS):
             console.print(f"  {folder / name}", markup=False, soft_wrap=True)

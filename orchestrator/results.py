@@ -115,6 +115,9 @@ def outcome(request: RolloutRequest, event: Event, ending: Ending) -> Outcome:
         line["turns"] = stats.turns
         line["tool_calls"] = stats.tool_calls
         line["timings"] = stats.timings
+        if stats.captured or stats.flawed:
+            line["captured_calls"] = stats.captured
+            line["tokenless_calls"] = stats.flawed
     return Outcome(
         rollout_id=event.rolloutid,
         agent=request.agent,

@@ -37,6 +37,10 @@ async def test_lines_have_the_engines_tokens_and_are_rebuilt_alike(
         outcome = await read_outcome(bus, request, next(e for e in events if e.type == "rollout.completed"))
         rebuilt = [each async for each in outcomes_in_log(bus, RUN)]
         assert [each.line for each in rebuilt] == [outcome.line]
+        counts = {name: count for name, count in msgspec.json.decode(outcome.line).items() if name.endswith("_calls")}
+        assert counts == (
+            {"captured_calls": 3, "tokenless_calls": 0, "tool_calls": 2} if token_ids else {"tool_calls": 2}
+        )
         output: list[dict[str, Any]] = msgspec.json.decode(outcome.line)["response"]["output"]
         marked = [tuple(item[name] for name in FIELDS) for item in output if FIELDS[0] in item]
         assert marked == (engine.said if token_ids else [])

@@ -12,6 +12,7 @@ from rich.console import Console
 from bus import BusError, Unreachable
 from bus.room import FullStream
 from bus.run_folder import METRICS
+from contracts.rollouts import RolloutStats, Timings, Usage
 from orchestrator import progress
 from orchestrator.progress import CollectProgress
 from orchestrator.report import RunReport
@@ -20,7 +21,14 @@ from orchestrator.results import Outcome
 BEFORE = datetime.now(UTC) - timedelta(hours=1)
 
 
-def ended(index: int, *, reward: float | None = 1.0, time: datetime | None = None, message: str = "") -> Outcome:
+def ended(
+    index: int,
+    *,
+    reward: float | None = 1.0,
+    time: datetime | None = None,
+    message: str = "",
+    stats: RolloutStats | None = None,
+) -> Outcome:
     return Outcome(
         rollout_id=f"r-{index}",
         agent="solver",
@@ -31,7 +39,7 @@ def ended(index: int, *, reward: float | None = 1.0, time: datetime | None = Non
         reward=reward,
         error=None if reward is not None else "timeout",
         message=message,
-        stats=None,
+        stats=stats,
         time=time or datetime.now(UTC) + timedelta(seconds=1),
     )
 
@@ -75,6 +83,29 @@ def test_a_finished_run_that_is_resumed_keeps_its_times(tmp_path: Path, monkeypa
     again.write(tmp_path)
     assert json.loads((tmp_path / METRICS).read_text()) == written
     assert "1 completed, 0 failed (1 of them before this command)\n" in shown(again, tmp_path)
+
+
+def test_t16_rollouts_without_a_token_to_train_on_are_counted_where_tokens_were_asked_for(tmp_path: Path) -> None:
+    """T16: in the metrics and on the terminal; a failure has no reward and is counted as a failure only."""
+    report = RunReport("r1", {})
+    report.add(ended(0, stats=stats()))
+    assert "token" not in shown(report, tmp_path).partition("Written:")[0].partition("completed,")[2]
+    assert "tokenless_rollouts" not in report.document()["run"]
+    report.add(ended(1, stats=stats(captured=3)))
+    assert "tokens captured of 3 model calls\n" in shown(report, tmp_path)
+    report.add(ended(2, stats=stats(captured=1, flawed=2)))
+    report.add(ended(3, stats=stats(flawed=3)))
+    report.add(ended(4, reward=None, stats=stats(flawed=1)))
+    told = "tokens of 6 of 10 model calls were refused; 1 completed rollout without any to train on"
+    assert told in " ".join(shown(report, tmp_path).split())
+    document = report.document()
+    for metrics in (document["run"], document["agents"]["solver"]):
+        assert (metrics["captured_calls"], metrics["tokenless_calls"], metrics["tokenless_rollouts"]) == (4, 6, 1)
+
+
+def stats(*, captured: int = 0, flawed: int = 0) -> RolloutStats:
+    timings = Timings(queue_s=0.0, total_s=1.0)
+    return RolloutStats(usage=Usage(), timings=timings, turns=3, captured=captured, flawed=flawed)
 
 
 def test_figures_in_the_metrics_are_without_the_last_bits_of_sums() -> None:
