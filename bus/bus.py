@@ -358,7 +358,7 @@ class Bus:
         return await history(self._connection, self.subjects, rollout)
 
     def history_stream(self, rollout: str) -> AsyncGenerator[Recorded, None]:
-        """`history` for a rollout of any length: at most 1,024 events, or what is read ahead, are in memory."""
+        """`history` for a rollout of any length: some megabytes of it are in memory at a time."""
         return history_stream(self._connection, self.subjects, rollout)
 
     async def last(self, subject: str) -> Recorded | None:

@@ -6,7 +6,8 @@ With replicas any of them may answer, so that what was stored a moment ago may n
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -51,13 +52,19 @@ async def first_from(connection: Connection, stream: str, subject: str, start: i
 
 async def last_of_each(connection: Connection, stream: str, filters: Sequence[str]) -> list[Stored]:
     """The newest message of each subject that a filter matches, by sequence; raises `TooManySubjects`."""
+    return [message async for page in pages_of_last(connection, stream, filters) for message in page]
+
+
+async def pages_of_last(
+    connection: Connection, stream: str, filters: Sequence[str]
+) -> AsyncGenerator[list[Stored], None]:
+    """`last_of_each` in pages of some megabytes; raises `TooManySubjects` before the first."""
     question: dict[str, object] = {"multi_last": list(filters), "max_bytes": _PAGE_BYTES}
     found, page = await _ask(connection, stream, question)
+    yield sorted(found, key=attrgetter("seq"))
     while page is not None and page.pending:
-        more, page = await _ask(connection, stream, {**question, "seq": page.last + 1, "up_to_seq": page.up_to})
-        found += more
-    found.sort(key=lambda message: message.seq)
-    return found
+        found, page = await _ask(connection, stream, {**question, "seq": page.last + 1, "up_to_seq": page.up_to})
+        yield sorted(found, key=attrgetter("seq"))
 
 
 class _Page(msgspec.Struct):

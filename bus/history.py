@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 import structlog
 
 from bus.connection import Connection
-from bus.direct import Stored, TooManySubjects, last, last_of_each
+from bus.direct import Stored, TooManySubjects, last, pages_of_last
 from bus.scan import all_of, read
 from bus.subjects import Subjects
 from contracts.codec import decode
@@ -30,15 +30,14 @@ async def history_stream(connection: Connection, subjects: Subjects, rollout: st
     """See `Bus.history_stream`."""
     stream, filters = subjects.stream(subjects.partition(rollout)), subjects.history_of(rollout)
     try:
-        few = await last_of_each(connection, stream, filters)
+        async for page in pages_of_last(connection, stream, filters):
+            for message in page:
+                if (recorded := recorded_of(message)) is not None:
+                    yield recorded
     except TooManySubjects:
         async for message in read(connection, stream, filters, start=1, follow=False):
             if (recorded := recorded_of(message)) is not None:
                 yield recorded
-        return
-    for message in few:
-        if (recorded := recorded_of(message)) is not None:
-            yield recorded
 
 
 async def last_event(connection: Connection, subjects: Subjects, subject: str) -> Recorded | None:

@@ -18,6 +18,8 @@ from bus.topology import stream_info
 
 _HIGH: Final = 4_096
 _LOW: Final = 512
+_HIGH_BYTES: Final = 16 * 1024 * 1024
+_LOW_BYTES: Final = _HIGH_BYTES // 8
 
 
 async def all_of(connection: Connection, stream: str, filters: Sequence[str]) -> list[Stored]:
@@ -63,12 +65,16 @@ class _Arrived:
 
     def __init__(self) -> None:
         self._messages: deque[tuple[Stored, int]] = deque()
+        self._bytes = 0
+        self._held_back = False
         self._waiting: asyncio.Future[None] | None = None
         self._lost: BusError | None = None
 
     def add(self, seq: int, subject: bytes, data: bytes, behind: int) -> None:
         self._messages.append((Stored(seq, subject.decode(errors="replace"), data), behind))
-        if len(self._messages) > _HIGH:
+        self._bytes += len(data)
+        if len(self._messages) > _HIGH or self._bytes > _HIGH_BYTES:
+            self._held_back = True
             self.reader.pause()
         self._wake()
 
@@ -86,6 +92,9 @@ class _Arrived:
                 raise self._lost
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
-        if len(self._messages) == _LOW:
+        taken = self._messages.popleft()
+        self._bytes -= len(taken[0].data)
+        if self._held_back and len(self._messages) < _LOW and self._bytes < _LOW_BYTES:
+            self._held_back = False
             self.reader.resume()
-        return self._messages.popleft()
+        return taken

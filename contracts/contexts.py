@@ -91,9 +91,14 @@ def asked(request: ModelRequest, cited: Context | None) -> Context | None:
 class ModelCalls:
     """The model calls of one rollout: looks up what later events cite of them."""
 
-    def __init__(self, requests: Mapping[str, bytes], replies: Mapping[str, bytes]) -> None:
-        """The data of the `model.requested` and `model.replied` events, by call key; they may grow meanwhile."""
-        self._requests, self._replies = requests, replies
+    def __init__(
+        self, requests: Mapping[str, bytes], replies: Mapping[str, bytes], *, remembered: int | None = None
+    ) -> None:
+        """The data of the `model.requested` and `model.replied` events, by call key; they may grow meanwhile.
+
+        `remembered` is how many contexts are kept, the latest ones; all, if it is not given.
+        """
+        self._requests, self._replies, self._remembered = requests, replies, remembered
         self._contexts: dict[str, Context] = {}
 
     def context(self, call: str) -> Context:
@@ -112,6 +117,8 @@ class ModelCalls:
             if found is None:
                 raise MissingContext(f"model call {key!r} is cited, but its input is no list of items")
             self._contexts[key] = context = found.and_reply(self._replies[key])
+            if self._remembered is not None and len(self._contexts) > self._remembered:
+                del self._contexts[next(iter(self._contexts))]
         assert context is not None
         return context
 

@@ -7,7 +7,7 @@ compared, so that a difference is told once and not again in each turn after it.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -16,6 +16,8 @@ from components.durable.history import SUB_CALL
 from contracts.rollouts import RolloutFailure, RolloutResult
 from contracts.tokens import read_capture, unpack_ids, unpack_logprobs
 from replay.errors import BrokenHistory
+from replay.parts import json_parts
+from replay.payloads import Listed, Payloads
 from replay.timeline import News, timeline, walk
 from replay.trajectory import Call, Trajectory
 from replay.words import Change, changes
@@ -69,7 +71,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     """Calls by status."""
     task: tuple[Change, ...]
-    calls: tuple[CallDifference, ...]
+    calls: Sequence[CallDifference]
     """In the order of the first, what is added where it stands in the second."""
     result: tuple[Change, ...]
     """Of the result beside the conversation: what the verifier said."""
@@ -79,15 +81,20 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         """The first call at which they part."""
         return next((call for call in self.calls if call.status != "same"), None)
 
+    def json(self) -> Iterator[bytes]:
+        """It as JSON, in parts."""
+        return json_parts(self, "calls", map(msgspec.json.encode, self.calls))
+
 
 class _Told:
     """One trajectory's calls by their labels, with what each of them added."""
 
-    def __init__(self, trajectory: Trajectory, by: By, captures: Mapping[str, bytes]) -> None:
-        self.trajectory, self.captures = trajectory, captures
+    def __init__(self, trajectory: Trajectory, by: By) -> None:
+        self.trajectory = trajectory
         self.calls: dict[str, Call] = {}
         self.turns: dict[str, int] = {}
-        self.asked: dict[str, bytes] = {}
+        self.asked = Payloads()
+        """By label."""
         self._news = News(trajectory)
         turn, places = 0, Counter[str]()
         for step in walk(timeline(trajectory)):
@@ -101,7 +108,7 @@ class _Told:
                 places[kind] += 1
                 label = f"{kind} {places[kind]}"
             self.calls[label], self.turns[label] = call, turn
-            self.asked[label] = self._asked(call)
+            self.asked.add(label, self._asked(call))
 
     def _asked(self, call: Call) -> bytes:
         data = self.trajectory.data(call.requested.event)
@@ -120,19 +127,16 @@ class _Told:
         return self.trajectory.data(call.replied.event) if call.replied is not None else b"null"
 
 
-def difference(
-    one: Trajectory,
-    other: Trajectory,
-    *,
-    by: By = "key",
-    captures: tuple[Mapping[str, bytes], Mapping[str, bytes]] = ({}, {}),
-) -> Difference:
-    """The differences of two rollouts; `captures` are those of each, by reference. Raises `BrokenHistory`."""
-    told = _Told(one, by, captures[0]), _Told(other, by, captures[1])
-    calls = tuple(_call(told[0], told[1], label) for label in _ordered(told[0].calls, told[1].calls))
+def difference(one: Trajectory, other: Trajectory, *, by: By = "key") -> Difference:
+    """The differences of two rollouts; tokens are compared where their captures are there. Raises `BrokenHistory`."""
+    told = _Told(one, by), _Told(other, by)
+    calls, counts = Listed(CallDifference), Counter[str]()
+    for label in _ordered(told[0].calls, told[1].calls):
+        call = _call(told[0], told[1], label)
+        counts[call.status] += 1
+        calls.append(call)
     task = tuple(changes(bytes(one.request.task), bytes(other.request.task)))
     result = tuple(changes(_result(one), _result(other), MADE_UP))
-    counts = Counter(call.status for call in calls)
     same = not (task or result) and set(counts) <= {"same"} and (one.state, one.reward) == (other.state, other.reward)
     return Difference(
         one=one.rollout_id,
@@ -141,24 +145,26 @@ def difference(
         aligned=by,
         rewards=(one.reward, other.reward),
         outcomes=(one.state, other.state),
-        counts={str(status): count for status, count in counts.items()},
+        counts=dict(counts),
         task=task,
         calls=calls,
         result=result,
     )
 
 
-def _ordered(one: Iterable[str], other: Iterable[str]) -> list[str]:
+def _ordered(one: Collection[str], other: Iterable[str]) -> Iterator[str]:
     """The labels of both: those of the first in order, the others each after the one that it follows."""
-    labels = list(one)
-    known, place = set(labels), 0
+    added: dict[str | None, list[str]] = {}
+    before: str | None = None
     for label in other:
-        if label in known:
-            place = labels.index(label) + 1
+        if label in one:
+            before = label
         else:
-            labels.insert(place, label)
-            place += 1
-    return labels
+            added.setdefault(before, []).append(label)
+    yield from added.get(None, ())
+    for label in one:
+        yield label
+        yield from added.get(label, ())
 
 
 def _call(one: _Told, other: _Told, label: str) -> CallDifference:
@@ -212,7 +218,7 @@ def _generated(told: _Told, call: Call) -> tuple[Any, Any] | None:
     if call.what != "model" or call.replied is None:
         return None
     event = call.replied.event
-    raw = told.captures.get(event.captureref) if event.captureref else event.capture
+    raw = told.trajectory.blobs.get(event.captureref) if event.captureref else event.capture
     if raw is None or bytes(raw) == b"null":
         return None
     try:

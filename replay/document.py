@@ -3,6 +3,7 @@
 Pure. The data of requests and replies stands in it as it was recorded.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from contracts.deployments import WorkerStarted
 from contracts.rollouts import RolloutFailure, RolloutResult, RolloutStats
 from replay.facts import Facts
+from replay.parts import json_parts
 from replay.timeline import Step, timeline, walk
 from replay.trajectory import Trajectory
 
@@ -73,8 +75,15 @@ class RolloutDocument(msgspec.Struct, frozen=True, kw_only=True):
     """In the order in which they were asked for; calls under a call follow it."""
 
 
-def document(trajectory: Trajectory, facts: Facts) -> RolloutDocument:
-    """The document of a rollout."""
+def document(trajectory: Trajectory, facts: Facts) -> Iterator[bytes]:
+    """The document of a rollout as JSON, in parts: one call at a time is in memory."""
+    steps = walk(timeline(trajectory))
+    calls = (msgspec.json.encode(found) for step in steps if (found := _call(trajectory, step)) is not None)
+    return json_parts(_head(trajectory, facts), "calls", calls)
+
+
+def _head(trajectory: Trajectory, facts: Facts) -> RolloutDocument:
+    """The document without its calls."""
     request, outcome = trajectory.request, trajectory.outcome
     result = outcome if isinstance(outcome, RolloutResult) else None
     ran = trajectory.agent_workers(next(trajectory.executions()))
@@ -99,8 +108,8 @@ def document(trajectory: Trajectory, facts: Facts) -> RolloutDocument:
             for adoption in trajectory.adoptions
         ],
         task=request.task,
-        response=result.response if result is not None else None,
-        calls=[found for step in walk(timeline(trajectory)) if (found := _call(trajectory, step)) is not None],
+        response=msgspec.Raw(trajectory.whole_response(result)) if result is not None else None,
+        calls=[],
     )
 
 

@@ -8,7 +8,7 @@ not be the same bytes. A file is read as a stream; only where each event begins 
 
 from array import array
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -176,7 +176,7 @@ def blob_line(reference: str, data: bytes) -> bytes:
     return msgspec.json.encode({"blob": reference, "data": msgspec.Raw(data)})
 
 
-def export_lines(events: Iterable[Recorded], blobs: dict[str, bytes]) -> Iterator[bytes]:
+def export_lines(events: Iterable[Recorded], blobs: Mapping[str, bytes]) -> Iterator[bytes]:
     """The lines, without newlines, that `FileSource` reads back as these events.
 
     `blobs` holds the data and the captures that they refer to, by reference.

@@ -23,6 +23,7 @@ from contracts.ids import ROOT_CALL
 from contracts.rollouts import Fork, RolloutRequest
 from replay.edits import Edit, edited, edited_reply
 from replay.errors import Misused
+from replay.payloads import Heads
 from replay.points import Point
 from replay.trajectory import Call, Trajectory
 
@@ -44,12 +45,9 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 class Plan:
     """A fork of one rollout at one point."""
 
-    def __init__(
-        self, parent: Trajectory, at: Point, changes: Changes, captures: Mapping[str, bytes] | None = None
-    ) -> None:
-        """`captures` are the parent's, by reference. Raises `Misused`."""
+    def __init__(self, parent: Trajectory, at: Point, changes: Changes) -> None:
+        """`parent` has its captures among its blobs. Raises `Misused`."""
         self.parent, self.changes = parent, changes
-        self._captures = captures or {}
         self._target = _target(at, changes.edit)
         self._end = at.seq is None
         if self._target is None:
@@ -141,14 +139,11 @@ class Plan:
         """The fork as it would stand in a log before anybody takes it."""
         subjects, rollout = Subjects("whatif", 1), self.parent.rollout_id
         request = self.request(rollout, self.parent.request.run_id)
-        events = self.events(request, rollout, subjects, "whatif", self.parent.started)
-        return Trajectory(
-            rollout,
-            [
-                Recorded(seq=seq, subject=event.subject, event=event, raw=encode(event))
-                for seq, event in enumerate(events, start=1)
-            ],
-        )
+        heads = Heads()
+        events = []
+        for seq, event in enumerate(self.events(request, rollout, subjects, "whatif", self.parent.started), start=1):
+            events.append(heads.of(Recorded(seq=seq, subject=event.subject, event=event, raw=encode(event))))
+        return Trajectory(rollout, events, heads.payloads)
 
     def _is_shared(self, call: Call) -> bool:
         if self._end or call is self._target:
@@ -169,7 +164,7 @@ class Plan:
         data = self.parent.data(event)
         if self._target is not None and recorded is self._target.replied:
             return *edited_reply(self._target, data, self.changes.edit), NOTHING, None
-        capture = msgspec.Raw(self._captures[event.captureref]) if event.captureref else event.capture
+        capture = msgspec.Raw(self.parent.blobs[event.captureref]) if event.captureref else event.capture
         if event.type == "agent.requested":  # which says the run, as the agent's code knows it
             asked = msgspec.structs.replace(_REQUEST.decode(data), run_id=request.run_id)
             data = msgspec.json.encode(asked)

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, Self
 import msgspec
 
 from components.loading import add_roots
-from contracts.codec import decode
+from contracts.codec import decode, encode
 from contracts.events import Kind, Recorded
 from replay.engine import Upcoming
 from replay.errors import CannotVerify, ReplayError
@@ -167,7 +167,9 @@ class Isolated:
 
     async def _asked(self, trajectory: Trajectory, ask: Ask = "verify", orders: int = 0) -> bytes:
         events = [_store(event) for event in trajectory.events]
-        job = _Job(rollout_id=trajectory.rollout_id, events=events, blobs=trajectory.blobs, ask=ask, orders=orders)
+        job = _Job(
+            rollout_id=trajectory.rollout_id, events=events, blobs=dict(trajectory.blobs), ask=ask, orders=orders
+        )
         await self._send(job)
         assert self._process.stdout is not None
         line = await self._process.stdout.readline()
@@ -236,7 +238,7 @@ def _tried(verifier: Verifier, trajectory: Trajectory, orders: int) -> _Tried:
 
 
 def _store(recorded: Recorded) -> _Stored:
-    return _Stored(recorded.seq, recorded.subject, recorded.raw)
+    return _Stored(recorded.seq, recorded.subject, recorded.raw or encode(recorded.event))
 
 
 def _recorded(stored: _Stored) -> Recorded:

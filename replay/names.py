@@ -49,8 +49,9 @@ async def find_rollout(source: Source, name: str, run: str | None = None) -> str
 
     With a run's ID, `last` is that run's.
     """
-    if name != LAST and _can_be_id(name) and await source.history(name):
-        return name
+    if name != LAST and _can_be_id(name):
+        async for _ in source.stream(name):
+            return name
     requested: dict[str, None] = {}
     ended = ""
     async for recorded in source.outline():

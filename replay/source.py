@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from contracts.events import Event, Recorded
+from replay.payloads import Heads
 from replay.trajectory import Trajectory
 
 
@@ -45,25 +46,32 @@ class Source(Protocol):
 async def load(source: Source, rollout_id: str) -> Trajectory:
     """The trajectory of a rollout whose full ID is known, with the data that it refers to.
 
-    Not with its captures (`captures`), which are large, and which nothing but samples and exports looks at.
+    Of a long one only the outline is in memory (`payloads`). Not with its captures that are claim checks
+    (`with_captures`), which are large, and which nothing but samples and comparisons looks at.
     """
-    events = await source.history(rollout_id)
-    blobs = {found.event.dataref: await source.data(found.event) for found in events if found.event.dataref}
-    return Trajectory(rollout_id, events, blobs)
+    heads = Heads()
+    events = []
+    async for recorded in source.stream(rollout_id):
+        if (reference := recorded.event.dataref) and reference not in heads.payloads:
+            heads.payloads.add(reference, await source.data(recorded.event))
+        events.append(heads.of(recorded))
+    return Trajectory(rollout_id, events, heads.payloads)
 
 
 async def says(source: Source, rollout_id: str, text: str) -> bool:
     """Whether a text stands in what was asked or answered in a rollout, whatever the case of its letters."""
     wanted = msgspec.json.encode(text)[1:-1].lower()
     twice = msgspec.json.encode(wanted.decode())[1:-1]  # as it stands in JSON within JSON, like a tool's arguments
-    for recorded in await source.history(rollout_id):
+    async for recorded in source.stream(rollout_id):
         data = (await source.data(recorded.event)).lower()
         if wanted in data or twice in data:
             return True
     return False
 
 
-async def captures(source: Source, trajectory: Trajectory) -> dict[str, bytes]:
-    """The captures that a trajectory's events refer to, by reference."""
-    references = {found.event.captureref for found in trajectory.events if found.event.captureref}
-    return {reference: await source.fetch_blob(reference) for reference in sorted(references)}
+async def with_captures(source: Source, trajectory: Trajectory) -> Trajectory:
+    """The trajectory, with the captures that its events refer to among its blobs."""
+    for recorded in trajectory.events:
+        if (reference := recorded.event.captureref) and reference not in trajectory.blobs:
+            trajectory.blobs.add(reference, await source.fetch_blob(reference))
+    return trajectory

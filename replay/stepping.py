@@ -8,9 +8,9 @@ writes anything.
 
 import os
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from itertools import accumulate
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -63,6 +63,12 @@ class Stepper:
         except InvalidHistory as error:
             raise BrokenHistory(f"rollout {trajectory.rollout_id}: {error}") from error
         self._replies = self._history.replies
+        self._seqs, self._turns, self._tokens = [0], [0], [0]
+        """Of each reply its event, and what there is up to and with it; each is read once for that."""
+        for reply in self._replies:
+            self._seqs.append(reply.seq)
+            self._turns.append(self._turns[-1] + reply.type.startswith("model."))
+            self._tokens.append(self._tokens[-1] + _tokens(reply))
         with _quietly():
             self.departure: Departure | None = departure_of(trajectory, run, agent, config)
             """Where code and recording differ, if they do."""
@@ -71,7 +77,6 @@ class Stepper:
         self.position = 0
         self._execution: Execution[RolloutResult] | None = None
         self._ended: tuple[RolloutResult | CallError, list[FrameType]] | None = None
-        self._tokens = list(accumulate((_tokens(reply) for reply in self._replies), initial=0))
 
     @property
     def reply(self) -> Reply | None:
@@ -98,7 +103,7 @@ class Stepper:
     @property
     def turns(self) -> int:
         """Model calls that were answered so far."""
-        return sum(reply.type.startswith("model.") for reply in self._replies[: max(0, self.position - 1)])
+        return self._turns[max(0, self.position - 1)]
 
     @property
     def departs(self) -> bool:
@@ -135,7 +140,7 @@ class Stepper:
 
     def position_of(self, seq: int) -> int:
         """The position at which the code has all replies up to and with the event of this number."""
-        return min(self.last, 1 + sum(reply.seq <= seq for reply in self._replies))
+        return min(self.last, bisect_right(self._seqs, seq))
 
     def goto(self, position: int, breakpoint_hook: Callable[..., Any] | None = None) -> None:
         """Goes to a position, from 0 to `last`; `breakpoint()` in the code does something in the last step only."""
@@ -185,7 +190,7 @@ class Stepper:
         given = position - 1
         calls = self._history.calls
         if given < len(self._replies):
-            next_seq = self._replies[given].seq
+            next_seq = self._seqs[given + 1]
             calls = {key: call for key, call in calls.items() if call.seq < next_seq}
         return msgspec.structs.replace(self._history, calls=calls, replies=self._replies[:given], complete=False)
 

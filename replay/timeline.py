@@ -4,16 +4,24 @@ Pure. `story` draws it in the terminal; a page or a trace file can be drawn from
 rollout was requested, as the workers' clocks say; on several machines they may disagree a little.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
 
 from components.durable.history import SUB_CALL
+from contracts.contexts import read_request
 from contracts.events import Recorded
 from replay.trajectory import Adoption, Call, Trajectory
 
+
+class _Input(msgspec.Struct):
+    input: list[Any]
+
+
 _PARAMS: Final = msgspec.json.Decoder(dict[str, Any])
+_INPUT: Final = msgspec.json.Decoder(_Input)
 
 
 class Step(msgspec.Struct, kw_only=True):
@@ -68,20 +76,21 @@ def walk(steps: Iterable[Step]) -> Iterator[Step]:
 class News:
     """What each model call says that was not said before in its conversation.
 
-    A request repeats the whole conversation; a reader wants each item once. Items are compared as JSON, so an edited
-    or compacted history shows as new items.
+    Calls are to come in the order of the story. A request repeats the whole conversation; a reader wants each item
+    once. Items are compared as JSON, so an edited or compacted history shows as new items. Of what was said only
+    digests are kept, and what a request cites of a call that was told is not read again.
     """
 
     def __init__(self, trajectory: Trajectory) -> None:
         self._trajectory = trajectory
         self._said: dict[str, set[bytes]] = {}
-        self._settings: dict[str, bytes] = {}
+        self._settings: dict[str, tuple[Mapping[str, Any], bytes]] = {}
+        self._lengths: dict[str, int] = {}
+        """Items in the context of each call that was told."""
 
     def request(self, call: Call) -> tuple[dict[str, Any], list[Any]]:
         """The settings that differ from the previous model call of the same agent, and the new items of the input."""
-        params = self._decoded(self._trajectory.asked(call))
-        given = params.pop("input", [])
-        items: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        settings, items = self._cited(call) or self._whole(call)
         said = self._said.setdefault(_scope(call), set())
         new = []
         for item in items:
@@ -89,18 +98,17 @@ class News:
             if mark not in said:
                 said.add(mark)
                 new.append(item)
-        settings = msgspec.json.encode(params, order="sorted")
-        changed = self._settings.get(_scope(call)) != settings
-        self._settings[_scope(call)] = settings
-        return params if changed else {}, new
+        return dict(settings) if self._changed(call, settings) else {}, new
 
     def reply(self, call: Call) -> dict[str, Any]:
         """The model's reply; its items count as said."""
         if call.replied is None:
             return {}
-        response = self._decoded(self._trajectory.data(call.replied.event))
-        for item in response.get("output") or ():
-            self._said.setdefault(_scope(call), set()).add(_mark(item))
+        response = _decoded(self._trajectory.data(call.replied.event))
+        output = response.get("output") or ()
+        if call.key in self._lengths:
+            self._lengths[call.key] += len(output)
+        self._said.setdefault(_scope(call), set()).update(map(_mark, output))
         return response
 
     def output(self, call: Call, output: Any, call_id: str) -> None:
@@ -108,11 +116,41 @@ class News:
         item = {"type": "function_call_output", "call_id": call_id, "output": output}
         self._said.setdefault(_scope(call), set()).add(_mark(item))
 
-    def _decoded(self, data: bytes) -> dict[str, Any]:
+    def _cited(self, call: Call) -> tuple[Mapping[str, Any], list[Any]] | None:
+        """The settings and the items after those that are cited of a call that was told; None where none is."""
         try:
-            return _PARAMS.decode(data)
-        except msgspec.DecodeError:  # not ours to judge here: it is shown raw
-            return {"data": data.decode(errors="replace")}
+            short = read_request(self._trajectory.data(call.requested.event))
+            if short.cited is None or short.cited.last > self._lengths.get(short.cited.call, -1):
+                return None
+            items = _INPUT.decode(short.request).input
+            settings = self._trajectory.settings(call)
+        except msgspec.DecodeError:
+            return None
+        self._lengths[call.key] = short.cited.last - short.cited.first + len(items)
+        return settings, items
+
+    def _whole(self, call: Call) -> tuple[Mapping[str, Any], list[Any]]:
+        params = _decoded(self._trajectory.asked(call))
+        given = params.pop("input", [])
+        if isinstance(given, str):
+            return params, [{"role": "user", "content": given}]
+        self._lengths[call.key] = len(given)
+        return params, given
+
+    def _changed(self, call: Call, settings: Mapping[str, Any]) -> bool:
+        before = self._settings.get(_scope(call))
+        if before is not None and before[0] is settings:
+            return False
+        told = msgspec.json.encode(settings, order="sorted")
+        self._settings[_scope(call)] = settings, told
+        return before is None or before[1] != told
+
+
+def _decoded(data: bytes) -> dict[str, Any]:
+    try:
+        return _PARAMS.decode(data)
+    except msgspec.DecodeError:  # not ours to judge here: it is shown raw
+        return {"data": data.decode(errors="replace")}
 
 
 def _scope(call: Call) -> str:
@@ -120,12 +158,12 @@ def _scope(call: Call) -> str:
 
 
 def _mark(item: object) -> bytes:
-    """An item without what engines and converters add to it on the way: IDs, status and absent fields."""
+    """The digest of an item without what engines and converters add to it on the way: IDs, status and absent fields."""
     if isinstance(item, dict):
         item = {key: value for key, value in item.items() if key not in ("id", "status") and value is not None}
         if item.get("type") == "message":
             item = {key: value for key, value in item.items() if key != "type"}
-    return msgspec.json.encode(item, order="sorted")
+    return blake2b(msgspec.json.encode(item, order="sorted"), digest_size=16).digest()
 
 
 def _step(trajectory: Trajectory, call: Call) -> Step:

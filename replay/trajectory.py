@@ -7,17 +7,18 @@ at one rollout begins here. It renders nothing and executes nothing.
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
 from components.durable.history import SUB_CALL
-from contracts.contexts import ModelCalls
+from contracts.contexts import REMEMBERED, ModelCalls, ModelRequest, read_request
 from contracts.errors import MissingContext
 from contracts.events import Event, Kind, Recorded
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import Adopted, Revised, RolloutFailure, RolloutRequest, RolloutResult, VerifyRequest
 from replay.errors import BrokenHistory
+from replay.payloads import Payloads
 
 Decoded = TypeVar("Decoded", bound=msgspec.Struct)
 
@@ -26,6 +27,7 @@ _RESULT: Final = msgspec.json.Decoder(RolloutResult)
 _VERIFY: Final = msgspec.json.Decoder(VerifyRequest)
 _FAILURE: Final = msgspec.json.Decoder(RolloutFailure)
 _REVISED: Final = msgspec.json.Decoder(Revised)
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ADDRESS: Final = 4
 """Tokens of a request's subject up to and with the instance."""
 
@@ -75,10 +77,13 @@ class Trajectory:
     """One rollout's events in the order of the log, and the calls that they make up."""
 
     def __init__(self, rollout_id: str, events: Iterable[Recorded], blobs: Mapping[str, bytes] | None = None) -> None:
-        """`blobs` holds the data of events that are claim checks, by `dataref`. Raises `BrokenHistory`."""
+        """`blobs` holds the data of events that are claim checks, by `dataref`; maybe captures too.
+
+        Raises `BrokenHistory`.
+        """
         self.rollout_id = rollout_id
         self.events = sorted(events, key=lambda recorded: recorded.seq)
-        self.blobs = dict(blobs or {})
+        self.blobs = blobs if isinstance(blobs, Payloads) else Payloads(blobs)
         self.calls: dict[str, Call] = {}
         self.adoptions: list[Adoption] = []
         self.revisions: list[Revised] = []
@@ -86,6 +91,8 @@ class Trajectory:
         self.others: list[Recorded] = []
         """Events of types that this version has no place for, dead letters among them, and revisions."""
         self.ended: Recorded | None = None
+        self._settings: dict[str, dict[str, Any]] = {}
+        """Of model calls that were looked up, by key; most are the very same."""
         requested: Recorded | None = None
         for recorded in self.events:
             event = recorded.event
@@ -119,10 +126,30 @@ class Trajectory:
 
     @cached_property
     def _model_calls(self) -> ModelCalls:
-        calls = [call for call in self.calls.values() if call.what == "model"]
-        requests = {call.key: self.data(call.requested.event) for call in calls}
-        replies = {call.key: self.data(call.replied.event) for call in calls if call.replied is not None}
-        return ModelCalls(requests, replies)
+        return ModelCalls(_Said(self, "requested"), _Said(self, "replied"), remembered=REMEMBERED)
+
+    def settings(self, call: Call) -> Mapping[str, Any]:
+        """What a model request says beside its input, also where it cites another one for that.
+
+        Raises `BrokenHistory`, and `msgspec.DecodeError` where it is no model request.
+        """
+        chain: list[tuple[str, ModelRequest, dict[str, Any]]] = []
+        key: str | None = call.key
+        while key is not None and key not in self._settings:
+            asked = self.calls.get(key)
+            if asked is None:
+                raise BrokenHistory(f"rollout {self.rollout_id}, event {call.requested.seq}: it cites call {key!r}")
+            request = read_request(self.data(asked.requested.event))
+            fields = _FIELDS.decode(request.request)
+            fields.pop("input", None)
+            chain.append((key, request, {name: msgspec.json.decode(value) for name, value in fields.items()}))
+            key = request.cited.call if request.cited is not None else None
+        found = self._settings[key] if key is not None else {}
+        for key, request, given in reversed(chain):
+            if given or request.without:
+                found = {name: value for name, value in found.items() if name not in request.without} | given
+            self._settings[key] = found
+        return found
 
     def asked(self, call: Call) -> bytes:
         """What the callee was asked, whole: of a model a Responses request, of a verifier the response to score."""
@@ -150,11 +177,8 @@ class Trajectory:
 
     @cached_property
     def outcome(self) -> RolloutResult | RolloutFailure | None:
-        """How it ended, with the whole response; None while it is in flight."""
-        found = self.ending(self.ended)
-        if self.ended is None or not isinstance(found, RolloutResult):
-            return found
-        return msgspec.structs.replace(found, response=msgspec.Raw(self.whole_response(found)), cited=None)
+        """How it ended, as it is recorded: a response without what it cites; None while it is in flight."""
+        return self.ending(self.ended)
 
     def whole_response(self, result: RolloutResult) -> bytes:
         """The response of a result of this rollout, with what it cites. Raises `BrokenHistory`."""
@@ -245,6 +269,26 @@ class Trajectory:
         key = recorded.event.callkey
         prefix = "" if key in ("", ROOT_CALL) else key + SUB_CALL
         return Adoption(recorded=recorded, epoch=found.epoch, worker=found.worker, prefix=prefix)
+
+
+class _Said(Mapping[str, bytes]):
+    """What was asked of models, or what they replied, by call key; read when it is looked up."""
+
+    def __init__(self, trajectory: Trajectory, which: Literal["requested", "replied"]) -> None:
+        self._trajectory, self._which = trajectory, which
+
+    def __getitem__(self, key: str) -> bytes:
+        call = self._trajectory.calls[key]
+        recorded = call.requested if self._which == "requested" else call.replied
+        if call.what != "model" or recorded is None:
+            raise KeyError(key)
+        return self._trajectory.data(recorded.event)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._trajectory.calls)
+
+    def __len__(self) -> int:
+        return len(self._trajectory.calls)
 
 
 class AgentRun(msgspec.Struct, frozen=True, kw_only=True):

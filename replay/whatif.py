@@ -110,7 +110,7 @@ def _target(call: Call) -> str:
 def _ending(plan: Plan, fork: Trajectory, result: RolloutResult, found: Whatif) -> Whatif:
     was = plan.parent.outcome
     response = fork.whole_response(result)
-    differences = tuple(changes(bytes(was.response), response)) if isinstance(was, RolloutResult) else ()
+    differences = tuple(changes(plan.parent.whole_response(was), response)) if isinstance(was, RolloutResult) else ()
     same = isinstance(was, RolloutResult) and not differences and was.reward == result.reward
     return msgspec.structs.replace(
         found, verdict="same" if same else "differs", reward=result.reward, changes=differences

@@ -18,7 +18,7 @@ from replay.facts import facts_of
 from replay.file_source import export_lines
 from replay.opening import Where, open_source
 from replay.rows import rows
-from replay.source import captures, load
+from replay.source import load, with_captures
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -31,11 +31,10 @@ async def record(run: Path) -> None:
         facts = await facts_of(source)
         deployment = [event for event in await source.deployment() if event.event.type != "deployment.run"]
         async for row in rows(source, facts):
-            trajectory = await load(source, row.rollout_id)
-            blobs = {**trajectory.blobs, **await captures(source, trajectory)}
+            trajectory = await with_captures(source, await load(source, row.rollout_id))
             events = [scrubbed(event, run) for event in (*deployment, *trajectory.events)]
             path = GOLDEN / f"{row.agent}.jsonl"
-            path.write_bytes(b"".join(line + b"\n" for line in export_lines(events, blobs)))
+            path.write_bytes(b"".join(line + b"\n" for line in export_lines(events, trajectory.blobs)))
             print(f"{path.relative_to(ROOT)}: {len(trajectory.events)} events, {row.outcome}")
 
 

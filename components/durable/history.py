@@ -4,8 +4,8 @@ The agent worker builds it on adoption, `replay` for all that it does. Pure: wha
 fetched by the caller before.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, get_args, overload
 
 import msgspec
 
@@ -41,15 +41,42 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
     calls: Mapping[str, RecordedCall]
     """By key, in the order of the log."""
-    replies: tuple[Reply, ...] = ()
+    replies: Sequence[Reply] = ()
     """In the order of the log."""
     complete: bool = False
     """The agent's code ran to its end, so nothing may be missing. False for a rollout that is still in flight, and
     for one that was ended from outside (deadline, cancellation)."""
     routed: Mapping[str, str] = {}
     """Instances that a fork calls in place of others."""
+    blobs: Mapping[str, bytes] = {}
+    """The data of requests that are claim checks, as far as it is there: for telling which field of one departed."""
     loose: bool = False
     """Calls are compared by their key and their target alone: neither what they ask for nor when they are made."""
+
+
+class Replies(Sequence[Reply]):
+    """The replies that some events are; each is made, and its data looked up, when it is asked for."""
+
+    def __init__(self, recorded: Sequence[Recorded], blobs: Mapping[str, bytes]) -> None:
+        """`blobs` holds the data of those that are claim checks, by `dataref`."""
+        self.recorded, self._blobs = recorded, blobs
+
+    @overload
+    def __getitem__(self, place: int) -> Reply: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "Replies": ...
+
+    def __getitem__(self, place: int | slice) -> "Reply | Replies":
+        if isinstance(place, slice):
+            return Replies(self.recorded[place], self._blobs)
+        recorded = self.recorded[place]
+        event = recorded.event
+        data = self._blobs[event.dataref] if event.dataref else bytes(event.data)
+        return Reply(key=event.callkey, type=event.type, data=data, time=event.time, id=event.id, seq=recorded.seq)
+
+    def __len__(self) -> int:
+        return len(self.recorded)
 
 
 def from_recorded(
@@ -61,12 +88,13 @@ def from_recorded(
 ) -> History:
     """The history of the execution with this key prefix, out of all recorded events of its rollout.
 
-    `blobs` holds the data of replies that are claim checks, by `dataref`. Calls made under other calls (by a
-    sub-agent, by a tool) belong to other executions and are left out, as is the request of the rollout itself.
-    Raises `InvalidHistory`.
+    `blobs` holds the data of replies that are claim checks, by `dataref`, and maybe of requests. Calls made under other
+    calls (by a sub-agent, by a tool) belong to other executions and are left out, as is the request of the rollout
+    itself. Raises `InvalidHistory`.
     """
+    blobs = blobs if blobs is not None else {}
     calls: dict[str, RecordedCall] = {}
-    replies: dict[str, Reply] = {}
+    replies: dict[str, Recorded] = {}
     root = prefix.removesuffix(SUB_CALL) if prefix else ROOT_CALL
     complete = False
     for recorded in sorted(events, key=lambda each: each.seq):
@@ -81,7 +109,9 @@ def from_recorded(
         elif tokens[2] == "reply":
             if key in replies:
                 raise InvalidHistory(f"event {recorded.seq}: a second reply to call {key!r}")
-            replies[key] = _reply(recorded, blobs or {})
+            if event.dataref and event.dataref not in blobs:
+                raise InvalidHistory(f"event {recorded.seq}: its data {event.dataref} was not fetched")
+            replies[key] = recorded
         elif tokens[2] in _KINDS and tokens[5:6] == ["request"]:
             if key in calls:
                 raise InvalidHistory(f"event {recorded.seq}: a second request of call {key!r}")
@@ -95,17 +125,8 @@ def from_recorded(
                 cause=event.causationid,
                 seq=recorded.seq,
             )
-    return History(calls=calls, replies=tuple(replies.values()), complete=complete, routed=routed or {})
-
-
-def _reply(recorded: Recorded, blobs: Mapping[str, bytes]) -> Reply:
-    event = recorded.event
-    data = bytes(event.data)
-    if event.dataref:
-        if event.dataref not in blobs:
-            raise InvalidHistory(f"event {recorded.seq}: its data {event.dataref} was not fetched")
-        data = blobs[event.dataref]
-    return Reply(key=event.callkey, type=event.type, data=data, time=event.time, id=event.id, seq=recorded.seq)
+    given = Replies(list(replies.values()), blobs)
+    return History(calls=calls, replies=given, complete=complete, routed=routed or {}, blobs=blobs)
 
 
 def _ended_itself(recorded: Recorded) -> bool:

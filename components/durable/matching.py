@@ -132,7 +132,11 @@ class _Matcher:
         if recorded.dataref:
             digest = f"sha256:{hashlib.sha256(call.data).hexdigest()}"
             if digest != recorded.dataref:
-                return self._departed("the call has other arguments", recorded, "data", recorded.dataref, digest)
+                stored = self._history.blobs.get(recorded.dataref)
+                if stored is None:
+                    return self._departed("the call has other arguments", recorded, "data", recorded.dataref, digest)
+                field, was, now = first_difference(stored, call.data)
+                return self._departed("the call has other arguments", recorded, f"data{field}", was, now)
         elif recorded.data != call.data:
             field, was, now = first_difference(recorded.data, call.data)
             return self._departed("the call has other arguments", recorded, f"data{field}", was, now)

@@ -5,7 +5,7 @@ The options that say what to read, the consoles, JSON output, and how a command 
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -122,6 +122,13 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 def write_json(value: object) -> None:
     """One line of JSON on standard output."""
     write_line(msgspec.json.encode(value))
+
+
+def write_parts(parts: Iterable[bytes]) -> None:
+    """One line of JSON on standard output, out of its parts."""
+    for part in parts:
+        sys.stdout.buffer.write(part)
+    write_line(b"")
 
 
 def write_line(line: bytes) -> None:

@@ -1,8 +1,7 @@
 """`replay diff`: how two rollouts differ, and where they first part."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 import typer
@@ -10,23 +9,18 @@ from rich.console import Console
 from rich.text import Text
 
 from replay.changed import draw_changes
-from replay.commands.common import Files, Json, Namespace, Run, Url, console, run_async, where, write_json
+from replay.commands.common import Files, Json, Namespace, Run, Url, console, run_async, where, write_parts
 from replay.diff import By, CallDifference, Difference, TokenDifference, difference
 from replay.errors import Misused
 from replay.names import find_rollout
 from replay.opening import Where, open_source, run_in
 from replay.page import Page, counted, number, safe
-from replay.source import captures, load
+from replay.source import load, with_captures
 from replay.trajectory import Trajectory
 
 _CHANGES = 6
 _STYLES = {"same": "dim", "differs": "yellow", "removed": "red", "added": "green"}
 _WORDS = {"differs": "differs", "removed": "only in the first", "added": "only in the second"}
-
-
-class _Loaded(NamedTuple):
-    trajectory: Trajectory
-    captures: Mapping[str, bytes]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -81,7 +75,7 @@ def diff(
     named = bool(with_run or with_url or with_file)
     found = run_async(_diff(place, elsewhere if named else place, one, other, by, named=named))
     if json:
-        write_json(found)
+        write_parts(found.json())
     else:
         draw_difference(found, console)
     raise typer.Exit(0 if found.verdict == "same" else 1)
@@ -90,21 +84,20 @@ def diff(
 async def _diff(place: Where, there: Where, one: str, other: str | None, by: By, *, named: bool) -> Difference:
     first = await _load(place, one)
     if other is None:
-        fork = first.trajectory.request.fork
+        fork = first.request.fork
         if fork is None:
-            raise Misused(f"{first.trajectory.rollout_id} is no fork: name the rollout to compare it with")
+            raise Misused(f"{first.rollout_id} is no fork: name the rollout to compare it with")
         parent = there if named or not place.is_local else msgspec.structs.replace(place, run=None)
         first, second = await _load(parent, fork.rollout), first
     else:
         second = await _load(there, other)
-    return difference(first.trajectory, second.trajectory, by=by, captures=(first.captures, second.captures))
+    return difference(first, second, by=by)
 
 
-async def _load(place: Where, name: str) -> _Loaded:
+async def _load(place: Where, name: str) -> Trajectory:
     async with open_source(place, name) as source:
         run = await run_in(source, place, name)
-        trajectory = await load(source, await find_rollout(source, name, run))
-        return _Loaded(trajectory, await captures(source, trajectory))
+        return await with_captures(source, await load(source, await find_rollout(source, name, run)))
 
 
 def draw_difference(found: Difference, console: Console) -> None:
@@ -119,16 +112,16 @@ def draw_difference(found: Difference, console: Console) -> None:
     if found.task:
         page.write(Text("the tasks differ", style="yellow"))
         draw_changes(found.task, console, "  ", _CHANGES)
-    if (first := found.first) is not None:
-        before = found.calls.index(first)
-        page.write(Text(f"the same in {counted(before, 'call')}, then they part at {first.label}", style="bold"))
-    skipped = 0
+    skipped, parted = 0, False
     for call in found.calls:
         if call.status == "same":
             skipped += 1
             continue
-        if skipped and call is not first:
+        if not parted:
+            page.write(Text(f"the same in {counted(skipped, 'call')}, then they part at {call.label}", style="bold"))
+        elif skipped:
             page.write(Text(f"… {counted(skipped, 'call')} the same", style="dim"))
+        parted = True
         skipped = 0
         _draw_call(call, page, console)
     if found.result:

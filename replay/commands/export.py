@@ -189,7 +189,8 @@ class _Exporter:
         else:
             async for _, trajectory in self._loaded(ids):
                 try:
-                    yield self._told(trajectory)
+                    for part in self._told(trajectory):
+                        yield part
                 except CannotExport as error:
                     self.left_out[trajectory.rollout_id] = str(error)
 
@@ -197,15 +198,18 @@ class _Exporter:
         for number, rollout in enumerate(ids, start=1):
             yield number, await load(self._source, rollout)
 
-    def _told(self, trajectory: Trajectory) -> bytes:
+    def _told(self, trajectory: Trajectory) -> Iterator[bytes]:
         match self._wish.format:
             case "chat":
-                return msgspec.json.encode(chat_line(trajectory)) + b"\n"
+                yield msgspec.json.encode(chat_line(trajectory)) + b"\n"
             case "items":
-                return msgspec.json.encode(items_line(trajectory)) + b"\n"
+                yield msgspec.json.encode(items_line(trajectory)) + b"\n"
             case "otlp":
-                return msgspec.json.encode(traces(trajectory, content=self._wish.content)) + b"\n"
-        return html_page(trajectory, self._facts).encode("utf-8", "replace")
+                yield from traces(trajectory, content=self._wish.content)
+                yield b"\n"
+            case _:
+                for part in html_page(trajectory, self._facts):
+                    yield part.encode("utf-8", "replace")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from replay.fork import Changes, Plan
 from replay.names import find_rollout
 from replay.opening import Where, open_source, run_in
 from replay.points import point
-from replay.source import captures, load
+from replay.source import load, with_captures
 from replay.verify import Resolved
 
 Rollout = Annotated[
@@ -103,14 +103,14 @@ async def planned(
     """The plan of a fork, what is known of the deployment, and what runs the agent's code. Raises `ReplayError`."""
     async with open_source(place, asked.rollout) as source:
         run = await run_in(source, place, asked.rollout)
-        parent = await load(source, await find_rollout(source, asked.rollout, run))
+        parent = await with_captures(source, await load(source, await find_rollout(source, asked.rollout, run)))
         facts = await facts_of(source)
         called = {call.instance for call in parent.calls.values() if call.what == "model"}
         known = set(facts.latest.descriptions) if facts.latest is not None else None
         changes = msgspec.structs.replace(asked.changes, routed=_routed(asked.models, called, known))
         if known is not None and changes.agent and changes.agent not in known:
             raise Misused(f"--agent {changes.agent}: what is deployed has no such instance; it has {_named(known)}")
-        plan = Plan(parent, point(parent, asked.at), changes, await captures(source, parent))
+        plan = Plan(parent, point(parent, asked.at), changes)
         async with Bulk(source, facts, override, roots) as bulk:
             yield plan, facts, bulk
 

@@ -4,16 +4,16 @@ from typing import Annotated
 
 import typer
 
-from replay.commands.common import Files, Json, Namespace, Run, Url, console, run_async, where, write_json, write_line
+from replay.commands.common import Files, Json, Namespace, Run, Url, console, run_async, where, write_line, write_parts
 from replay.document import document
 from replay.errors import Misused
+from replay.exports.lines import Lines
 from replay.facts import facts_of
-from replay.file_source import export_lines
 from replay.following import follow
 from replay.header import draw_header
 from replay.names import find_rollout
 from replay.opening import Where, open_source, run_in
-from replay.source import captures, load
+from replay.source import load
 from replay.story import Story
 
 
@@ -73,20 +73,23 @@ def show(
 async def _show(place: Where, name: str, *, full: bool, raw: bool, json: bool, follows: bool) -> None:
     async with open_source(place, name) as source:
         run = await run_in(source, place, name)
-        trajectory = await load(source, await find_rollout(source, name, run))
+        rollout = await find_rollout(source, name, run)
+        if raw:
+            lines = Lines(source)
+            async for recorded in source.stream(rollout):
+                async for line in lines.of(recorded):
+                    write_line(line)
+            return
+        trajectory = await load(source, rollout)
         facts = await facts_of(source)
         if follows:
             draw_header(trajectory, facts, console)
-            async for piece in follow(source, trajectory.rollout_id, console, full=full):
+            async for piece in follow(source, rollout, console, full=full):
                 console.file.write(piece)
                 console.file.flush()
             return
-        blobs = {**trajectory.blobs, **await captures(source, trajectory)} if raw else {}
-    if raw:
-        for line in export_lines(trajectory.events, blobs):
-            write_line(line)
-    elif json:
-        write_json(document(trajectory, facts))
+    if json:
+        write_parts(document(trajectory, facts))
     else:
         draw_header(trajectory, facts, console)
         Story(trajectory, console, full=full).draw()

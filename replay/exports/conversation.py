@@ -70,10 +70,10 @@ def _facts(trajectory: Trajectory) -> Json:
 def _conversation(trajectory: Trajectory) -> Json:
     """A request whose input is all that was said."""
     try:
-        if isinstance(trajectory.outcome, RolloutResult):
+        if isinstance(outcome := trajectory.outcome, RolloutResult):
             task = msgspec.json.decode(trajectory.request.task)
             request: Json = dict(task.get("responses_create_params") or {})
-            reply = msgspec.json.decode(trajectory.outcome.response)
+            reply = msgspec.json.decode(trajectory.whole_response(outcome))
         elif calls := turns(trajectory):
             request = msgspec.json.decode(trajectory.asked(calls[-1]))
             replied = calls[-1].replied

@@ -6,8 +6,10 @@ AI (https://opentelemetry.io/docs/specs/semconv/gen-ai/), which are in developme
 out unless it is asked for, as these conventions want it.
 """
 
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +17,7 @@ import msgspec
 from components.durable.history import SUB_CALL
 from contracts.events import CallError
 from contracts.rollouts import RolloutFailure, ToolCall
+from replay.parts import list_parts
 from replay.trajectory import Call, Trajectory
 
 Json = dict[str, Any]
@@ -33,14 +36,15 @@ _SETTINGS: Final = {
 }
 
 
-def traces(trajectory: Trajectory, *, content: bool = False) -> Json:
-    """The spans of a rollout; with `content` what was said too."""
+def traces(trajectory: Trajectory, *, content: bool = False) -> Iterator[bytes]:
+    """The spans of a rollout as JSON, in parts; with `content` what was said too."""
     trace = _hex(trajectory.rollout_id, 32)
-    spans = [_root(trajectory, trace)]
-    spans += [_span(trajectory, call, trace, content=content) for call in trajectory.calls.values()]
     resource = [_attribute("service.name", "jetgym"), _attribute("service.namespace", trajectory.request.run_id)]
-    scope = {"name": "jetgym.replay"}
-    return {"resourceSpans": [{"resource": {"attributes": resource}, "scopeSpans": [{"scope": scope, "spans": spans}]}]}
+    spans = (_span(trajectory, call, trace, content=content) for call in trajectory.calls.values())
+    yield b'{"resourceSpans":[{"resource":' + msgspec.json.encode({"attributes": resource})
+    yield b',"scopeSpans":[{"scope":{"name":"jetgym.replay"},"spans":'
+    yield from list_parts(map(msgspec.json.encode, chain([_root(trajectory, trace)], spans)))
+    yield b"}]}]}"
 
 
 def _root(trajectory: Trajectory, trace: str) -> Json:
@@ -130,7 +134,7 @@ def _what(trajectory: Trajectory, call: Call, *, content: bool) -> tuple[str, in
 
 
 def _model(trajectory: Trajectory, call: Call, *, content: bool) -> tuple[str, int, Json]:
-    asked = _fields(trajectory.asked(call))
+    asked = _settings(trajectory, call)
     model = str(asked.get("model") or call.instance)
     told: Json = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": _PROVIDER, "gen_ai.request.model": model}
     told["gen_ai.conversation.id"] = trajectory.rollout_id
@@ -142,9 +146,16 @@ def _model(trajectory: Trajectory, call: Call, *, content: bool) -> tuple[str, i
         oldest, newest = call.replied.event.policy
         told |= {"jetgym.policy.oldest": oldest, "jetgym.policy.newest": newest}
     if content:
-        told["gen_ai.input.messages"] = msgspec.json.encode(asked.get("input")).decode()
+        told["gen_ai.input.messages"] = msgspec.json.encode(_fields(trajectory.asked(call)).get("input")).decode()
         told["gen_ai.output.messages"] = msgspec.json.encode(reply.get("output") or []).decode()
     return f"chat {model}", _CLIENT, told
+
+
+def _settings(trajectory: Trajectory, call: Call) -> Mapping[str, Any]:
+    try:
+        return trajectory.settings(call)
+    except msgspec.DecodeError:  # it has none that could be told
+        return {}
 
 
 def _answered(reply: Json) -> Json:

@@ -4,7 +4,7 @@ Called by `replay export --format html`. Pure. Everything that models, tools and
 own policy forbids scripts and anything from elsewhere, so that it can be sent around.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Any, Final
 
@@ -44,13 +44,11 @@ _HEAD: Final = (
 )
 
 
-def html_page(trajectory: Trajectory, facts: Facts) -> str:
-    """The page."""
-    writer = _Writer(trajectory)
-    parts = [_HEAD.format(title=_text(trajectory.rollout_id), style=_STYLE), _header(trajectory, facts)]
-    parts += writer.steps(timeline(trajectory))
-    parts += [_ending(trajectory), "</body></html>\n"]
-    return "".join(parts)
+def html_page(trajectory: Trajectory, facts: Facts) -> Iterator[str]:
+    """The page, in parts: one call at a time is in memory."""
+    yield _HEAD.format(title=_text(trajectory.rollout_id), style=_STYLE) + _header(trajectory, facts)
+    yield from _Writer(trajectory).steps(timeline(trajectory))
+    yield _ending(trajectory) + "</body></html>\n"
 
 
 def _header(trajectory: Trajectory, facts: Facts) -> str:

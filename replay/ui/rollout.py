@@ -1,6 +1,6 @@
 """One rollout as its page gets it: the facts above the story, the story, the lanes, and its events one by one.
 
-Pure. Called by the server.
+Called by the server. Pure, but that one event is read from the source, as it stands there.
 """
 
 from datetime import datetime
@@ -8,10 +8,12 @@ from typing import Final
 
 import msgspec
 
+from contracts.codec import encode
 from contracts.deployments import WorkerStarted
 from contracts.events import Recorded
 from contracts.rollouts import Fork, Revised, RolloutFailure, RolloutResult, RolloutStats
 from replay.facts import Facts
+from replay.source import Source
 from replay.trajectory import Trajectory
 from replay.ui.entries import Entry
 from replay.ui.lanes import Timeline, lanes_of
@@ -126,7 +128,7 @@ def rollout_view(trajectory: Trajectory, facts: Facts, group: list[Entry]) -> Ro
         code=next((facts.workers[worker] for worker in ran if worker in facts.workers), None),
         task=request.task if len(bytes(request.task)) <= MOST else msgspec.Raw(b"null"),
         events=len(trajectory.events),
-        bytes=sum(len(recorded.raw) for recorded in trajectory.events) + sum(map(len, trajectory.blobs.values())),
+        bytes=sum(_bytes(trajectory, recorded) for recorded in trajectory.events),
         ended_by=trajectory.ended.event.source if trajectory.ended is not None else "",
         steps=tell(trajectory),
         timeline=lanes_of(trajectory, facts),
@@ -139,12 +141,14 @@ def event_lines(trajectory: Trajectory) -> list[EventLine]:
     return [_line(trajectory, recorded) for recorded in trajectory.events]
 
 
-def event_data(trajectory: Trajectory, seq: int) -> EventData | None:
-    """One event; None where the rollout has none with this sequence."""
-    found = next((recorded for recorded in trajectory.events if recorded.seq == seq), None)
-    if found is None:
+async def event_data(source: Source, rollout_id: str, seq: int) -> EventData | None:
+    """One event, as the source has it; None where the rollout has none with this sequence."""
+    async for found in source.stream(rollout_id):
+        if found.seq == seq:
+            break
+    else:
         return None
-    data = trajectory.data(found.event) if found.event.dataref else None
+    data = await source.data(found.event) if found.event.dataref else None
     size = len(found.raw) + len(data or b"")
     if size > MOST:
         head = msgspec.structs.replace(found.event, data=msgspec.Raw(b"null"), capture=msgspec.Raw(b"null"))
@@ -163,10 +167,17 @@ def _line(trajectory: Trajectory, recorded: Recorded) -> EventLine:
         subject=recorded.subject,
         id=event.id,
         cause=event.causationid,
-        bytes=len(recorded.raw) + len(trajectory.blobs.get(event.dataref, b"")),
+        bytes=_bytes(trajectory, recorded),
         worked=event.elapsed,
         captured=bool(event.captureref) or bytes(event.capture) != b"null",
     )
+
+
+def _bytes(trajectory: Trajectory, recorded: Recorded) -> int:
+    """The size of an event with what it refers to; of a long rollout's about that."""
+    event = recorded.event
+    referred = sum(map(trajectory.blobs.size, (event.dataref, event.captureref)))
+    return len(recorded.raw or encode(event)) + referred
 
 
 def _numbers(raw: msgspec.Raw | None) -> dict[str, float]:

@@ -38,7 +38,7 @@ from contracts.ids import rollout_id
 from replay.diff import By, difference
 from replay.errors import AmbiguousName, BrokenHistory, Misused, ReplayError, UnknownName
 from replay.log_source import LogSource
-from replay.source import captures
+from replay.source import with_captures
 from replay.trajectory import Trajectory
 from replay.ui.entries import Entry
 from replay.ui.forks import ForkRequest, words_of
@@ -211,16 +211,17 @@ class _Pages:
     async def tokens(self, request: web.Request) -> web.StreamResponse:
         run, trajectory = await self._trajectory(request)
         async with run.shelf.source() as source:
-            blobs = await captures(source, trajectory)
-        return _json(tokens_of(trajectory, blobs, _count(request.query, "branch"), _count(request.query, "offset")))
+            await with_captures(source, trajectory)
+        return _json(tokens_of(trajectory, _count(request.query, "branch"), _count(request.query, "offset")))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         _, trajectory = await self._trajectory(request)
         return _json(event_lines(trajectory))
 
     async def event(self, request: web.Request) -> web.StreamResponse:
-        _, trajectory = await self._trajectory(request)
-        found = event_data(trajectory, int(request.match_info["seq"]))
+        run = await self._run(request)
+        async with run.shelf.source() as source:
+            found = await event_data(source, _rollout(request), int(request.match_info["seq"]))
         return _json(found) if found is not None else _json({"error": "there is no such event"}, 404)
 
     async def diff(self, request: web.Request) -> web.StreamResponse:
@@ -230,12 +231,11 @@ class _Pages:
             raise Misused(f"calls are aligned by {' or '.join(get_args(By))}, not by {by!r}")
         there = run if run.shelf.entry(name) is not None else await self._library.holding(name)
         other = await there.shelf.trajectory(name)
-        found = []
         for shelf, trajectory in ((run.shelf, one), (there.shelf, other)):
             async with shelf.source() as source:
-                found.append(await captures(source, trajectory))
-        told = await asyncio.to_thread(lambda: difference(one, other, by=cast("By", by), captures=(found[0], found[1])))
-        return _json(told)
+                await with_captures(source, trajectory)
+        told = await asyncio.to_thread(lambda: b"".join(difference(one, other, by=cast("By", by)).json()))
+        return web.Response(body=told, content_type="application/json")
 
     async def fork(self, request: web.Request) -> web.StreamResponse:
         words, given = await self._fork(request)

@@ -34,7 +34,7 @@ _NOTICE: Final = 2_000
 _TURN: Final = 200
 """Events after which others get their turn, however fast a source is."""
 _KEPT: Final = 4
-_KEPT_BYTES: Final = 16 * 1024 * 1024
+"""Trajectories that are remembered; each takes some megabytes of memory and its outline."""
 
 
 class Shelf:
@@ -120,8 +120,7 @@ class Shelf:
         if (known := self._read.pop(rollout_id, None)) is None:
             async with self.source() as source:
                 known = await load(source, rollout_id)
-        size = sum(len(recorded.raw) for recorded in known.events) + sum(map(len, known.blobs.values()))
-        if known.ended is not None and size <= _KEPT_BYTES:
+        if known.ended is not None:
             self._read[rollout_id] = known
             while len(self._read) > _KEPT:
                 del self._read[next(iter(self._read))]

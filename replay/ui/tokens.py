@@ -4,7 +4,6 @@ Pure. What is shown is what a trainer gets (`contracts.samples`); of a long samp
 texts of tokens; where an engine has put them beside a reply's text (`logprobs` of its parts), they are shown.
 """
 
-from collections.abc import Mapping
 from itertools import chain
 from typing import Any, Final
 
@@ -62,12 +61,13 @@ class TokensView(msgspec.Struct, frozen=True, kw_only=True):
     tokenless: list[Tokenless]
 
 
-def tokens_of(trajectory: Trajectory, captures: Mapping[str, bytes], branch: int, offset: int) -> TokensView:
+def tokens_of(trajectory: Trajectory, branch: int, offset: int) -> TokensView:
     """The samples; of the one of that branch the tokens from `offset` on, of the others none.
 
-    Raises `contracts.errors` where captures contradict each other or are not there.
+    The trajectory has its captures among its blobs. Raises `contracts.errors` where captures contradict each other or
+    are not there.
     """
-    samples = build_samples(trajectory.events, {**trajectory.blobs, **captures})
+    samples = build_samples(trajectory.events, trajectory.blobs)
     return TokensView(
         samples=[_view(trajectory, sample, offset, sample.branch == branch) for sample in samples.samples],
         breaks=list(samples.breaks),

@@ -120,7 +120,7 @@ async def test_data_in_blobs_is_read_verified_and_exported(bus: Bus, server: str
         trajectory = await load(source, "r1-00000-00")
         assert len(trajectory.blobs) == 1  # the reply, which the request to verify and the result cite
         assert isinstance(trajectory.outcome, RolloutResult)
-        assert said.encode() in bytes(trajectory.outcome.response)
+        assert said.encode() in trajectory.whole_response(trajectory.outcome)
         assert trajectory.reward == 1.0
         (live,) = await verified(source)
         deployment = await source.deployment()

@@ -18,7 +18,7 @@ from orchestrator.results import read_ending
 from orchestrator.samples import read_samples
 from replay.file_source import FileSource, export_lines
 from replay.log_source import LogSource
-from replay.source import captures, load
+from replay.source import load, with_captures
 from tests.unit.contracts.conversations import capture
 
 ROLLOUT = "run-00000-00"
@@ -70,7 +70,7 @@ async def test_captures_are_read_from_a_log_and_from_files_written_from_it(bus: 
     assert reference not in trajectory.blobs  # nothing but samples and exports pays for it
     with new_file(tmp_path / "archive.jsonl") as file:
         await archive(bus, "run", file)
-    lines = export_lines(trajectory.events, {**trajectory.blobs, **await captures(source, trajectory)})
+    lines = export_lines(trajectory.events, (await with_captures(source, trajectory)).blobs)
     (tmp_path / "raw.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
     files = [FileSource([tmp_path / name]) for name in ("archive.jsonl", "raw.jsonl")]
     logs: list[Readable] = [bus, source, *files]

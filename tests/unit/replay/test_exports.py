@@ -25,6 +25,7 @@ from replay.exports.page import html_page
 from replay.facts import facts_of
 from replay.file_source import FileSource, export_lines
 from replay.source import load
+from replay.trajectory import Trajectory
 from tests.unit.replay.examples import (
     CALC,
     calculator,
@@ -193,9 +194,15 @@ def attributes(span: dict[str, Any]) -> dict[str, Any]:
     return {each["key"]: next(iter(each["value"].values())) for each in span["attributes"]}
 
 
+def spans_of(trajectory: Trajectory, *, content: bool = False) -> list[dict[str, Any]]:
+    (resource,) = json.loads(b"".join(traces(trajectory, content=content)))["resourceSpans"]
+    (scope,) = resource["scopeSpans"]
+    spans: list[dict[str, Any]] = scope["spans"]
+    return spans
+
+
 def test_spans_make_one_trace_with_the_names_of_the_conventions() -> None:
-    found = traces(trajectory_of(recorded_run(1)))
-    spans = found["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    spans = spans_of(trajectory_of(recorded_run(1)))
     assert [span["name"] for span in spans] == [
         "invoke_agent calc",
         "chat policy",
@@ -218,7 +225,7 @@ def test_spans_make_one_trace_with_the_names_of_the_conventions() -> None:
 
 
 def test_spans_say_what_was_said_only_where_that_is_asked_for() -> None:
-    spans = traces(trajectory_of(recorded_run(1)), content=True)["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    spans = spans_of(trajectory_of(recorded_run(1)), content=True)
     assert "5 + 7" in attributes(spans[1])["gen_ai.input.messages"]
     assert attributes(spans[2])["gen_ai.tool.call.result"] == "12"
 
@@ -226,7 +233,7 @@ def test_spans_say_what_was_said_only_where_that_is_asked_for() -> None:
 def test_a_failed_call_is_an_error_of_its_span_and_of_the_trace() -> None:
     recorder = Recorder(CALC, refusing)
     recorder.rollout("r1-00000-00", "calc", task())
-    spans = traces(trajectory_of(recorder))["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    spans = spans_of(trajectory_of(recorder))
     assert [(span["status"]["code"], attributes(span)["error.type"]) for span in spans] == [(2, "unavailable")] * 2
 
 
@@ -270,7 +277,7 @@ def test_a_page_shows_what_was_written_and_runs_none_of_it() -> None:
     recorder = Recorder(CALC, writing)
     recorder.rollout("r1-00000-00", "calc", task(evil))
     page = Page()
-    page.feed(html := html_page(trajectory_of(recorder), facts(recorder)))
+    page.feed(html := "".join(html_page(trajectory_of(recorder), facts(recorder))))
     assert page.tags.isdisjoint({"script", "img", "link", "iframe", "a", "form"})
     assert not any(name.startswith("on") or name in ("src", "href") for name in page.attributes)
     assert page.text.count("<script>alert(1)</script>") == 2
@@ -281,7 +288,7 @@ def test_a_page_shows_what_was_written_and_runs_none_of_it() -> None:
 async def test_a_page_tells_every_call(tmp_path: Path) -> None:
     recorder = recorded_run(1)
     source = file(tmp_path / "log.jsonl", recorder.log)
-    html = html_page(await load(source, "r1-00000-00"), await facts_of(source))
+    html = "".join(html_page(await load(source, "r1-00000-00"), await facts_of(source)))
     for key in ("m_0", "m1_0", "m2_0", "m_1", "m_2"):
         assert f'id="{key}"' in html
     assert "reward 1" in html

@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from components.durable import Execution, History, InvalidHistory, Reply, from_recorded, reexecute
+from components.durable import Execution, InvalidHistory, Reply, from_recorded, reexecute
 from components.durable.context import Context
 from components.durable.history import RecordedCall
 from contracts import codec
@@ -55,30 +55,28 @@ def test_requests_and_replies_keep_target_bytes_cause_and_order() -> None:
             stored(2, f"ns.0.rollout.adopted.run.{ROLLOUT}.1", "rollout.adopted", callkey="run"),
         ]
     )
-    assert history == History(
-        calls={
-            "m_0": RecordedCall(
-                key="m_0",
-                kind="resources",
-                instance="calc",
-                type="tool.requested",
-                data=b'{"b":  2}',
-                cause="w-1",
-                seq=3,
-            )
-        },
-        replies=(
-            Reply(
-                key="m_0",
-                type="model.replied",
-                data=b'{"a": 1}',
-                time=START + timedelta(seconds=5),
-                id="w-5",
-                seq=5,
-            ),
-        ),
-        complete=False,
-    )
+    assert history.calls == {
+        "m_0": RecordedCall(
+            key="m_0",
+            kind="resources",
+            instance="calc",
+            type="tool.requested",
+            data=b'{"b":  2}',
+            cause="w-1",
+            seq=3,
+        )
+    }
+    assert list(history.replies) == [
+        Reply(
+            key="m_0",
+            type="model.replied",
+            data=b'{"a": 1}',
+            time=START + timedelta(seconds=5),
+            id="w-5",
+            seq=5,
+        )
+    ]
+    assert not history.complete
 
 
 @pytest.mark.parametrize(
