@@ -5,7 +5,6 @@ another branch and asks here for the reason. It is read off the items and settin
 tokens where these agree. A reason is for people and counters: no sample depends on it.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Literal
 
@@ -19,8 +18,8 @@ from contracts.errors import ContractError
 BreakKind = Literal[
     "template",  # the same items, and the chat template has written earlier ones differently, or left some out
     "retokenized",  # the same items, and what was sampled has come back as other tokens
-    "edited",  # an earlier item is another one now, or the instructions are
-    "compacted",  # earlier items were dropped, or summed up
+    "edited",  # an earlier item is another one now, or the instructions are; what stands behind it is in its place
+    "compacted",  # earlier items were dropped, or summed up by fewer: what stood behind them has moved to the front
     "tools_changed",  # the same items, and other tools are offered
     "unknown",
 ]
@@ -133,12 +132,42 @@ def _break(call: CallTokens, kind: BreakKind, before: CallTokens, prompt: Ids) -
 
 
 def _changed(left: Sequence[bytes], new: Sequence[bytes]) -> BreakKind:
-    """Whether items were dropped, or replaced one for one; `left` and `new` is what follows the common items."""
-    lost = Counter(left) - Counter(new)
-    kept = set(left) & set(new)
-    last = max((place for place, item in enumerate(new) if item in kept), default=len(new) - 1)
-    instead = Counter(new[: last + 1]) - Counter(left)
-    return "compacted" if lost.total() > instead.total() else "edited"
+    """Whether items were dropped, or replaced one for one; `left` and `new` is what follows the common items.
+
+    The last item that is still there decides, of those that have an ID: nothing was dropped before it unless it has
+    moved to the front. What came after it says nothing, since a conversation may go back and go on from there. Where
+    none is, the first item that is another one now is known by its ID, or items without one decide: one in its place
+    is enough, since any other may have been said anew. Where no item is still there, several count as dropped.
+    """
+    before = set(left)
+    kept = [place for place, item in enumerate(new) if item in before]
+    known = [place for place in kept if _names(new[place])][-1:]
+    if not known and _names(left[0]) & _names(new[0]):
+        return "edited"
+    if not kept:
+        return "compacted" if len(left) > 1 else "edited"
+    places = known or kept
+    moved = any(new[place] in left[place + 1 :] for place in places)
+    in_place = any(left[place : place + 1] == new[place : place + 1] for place in places)
+    return "compacted" if moved and not in_place else "edited"
+
+
+class _Item(msgspec.Struct):
+    type: str | None = None
+    id: str | None = None
+    call_id: str | None = None
+
+
+_ITEM: Final = msgspec.json.Decoder(_Item)
+
+
+def _names(item: bytes) -> set[tuple[str | None, str]]:
+    """By what an item is known, whatever its content is: its own ID, and that of its call."""
+    try:
+        found = _ITEM.decode(item)
+    except msgspec.DecodeError:
+        return set()
+    return {(found.type, name) for name in (found.id, found.call_id) if name}
 
 
 def _tokens_differ(prompt: Ids, before: CallTokens, sampled: Sequence[range]) -> BreakKind:
