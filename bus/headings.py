@@ -13,8 +13,8 @@ from bus.scan import read
 from bus.subjects import NO_ROLLOUT
 from bus.topology import stream_info
 
-Form = Literal["request", "reply", "ended", "adopted", "revised", "cancel", "dead", "settled", "other"]
-"""Which form a subject has; `other` are those of no rollout."""
+Form = Literal["request", "reply", "ended", "adopted", "revised", "cancel", "dead", "settled", "feed", "other"]
+"""Which form a subject has; `other` are those of no run."""
 
 _ROLLOUT: Final[dict[str, Form]] = {"ended": "ended", "adopted": "adopted", "revised": "revised"}
 
@@ -25,7 +25,7 @@ class Heading(NamedTuple):
     form: Form
     rollout: str = ""
     key: str = ""
-    """Of the call; the number of an adoption, revision or dead letter."""
+    """Of the call; the number of an adoption, revision, dead letter or a feed's record."""
     kind: str = ""
     instance: str = ""
     slot: int = 0
@@ -46,17 +46,21 @@ def heading_of(subject: str) -> Heading:
     """What a subject says. Any subject of a log has a heading."""
     match subject.split("."):
         case [_, _, kind, instance, slot, "request", rollout, key] if slot.isdigit():
-            return Heading("request", rollout, key, kind, instance, int(slot))
+            found = Heading("request", rollout, key, kind, instance, int(slot))
         case [_, _, "reply", worker, rollout, key]:
-            return Heading("reply", rollout, key, worker=worker)
+            found = Heading("reply", rollout, key, worker=worker)
         case [_, _, "rollout", what, run, rollout, *number] if what in _ROLLOUT:
-            return Heading(_ROLLOUT[what], rollout, "".join(number), run=run)
+            found = Heading(_ROLLOUT[what], rollout, "".join(number), run=run)
         case [_, _, "cancel", run, rollout]:
-            return Heading("cancel", "" if rollout == NO_ROLLOUT else rollout, run=run)
+            found = Heading("cancel", "" if rollout == NO_ROLLOUT else rollout, run=run)
         case [_, _, "dead", kind, instance, rollout, number, *settled]:
             owner = "" if rollout == NO_ROLLOUT else rollout
-            return Heading("settled" if settled else "dead", owner, number, kind, instance)
-    return Heading("other")
+            found = Heading("settled" if settled else "dead", owner, number, kind, instance)
+        case [_, _, "feed", run, feed, number]:
+            found = Heading("feed", "", number, "feed", feed, run=run)
+        case _:
+            found = Heading("other")
+    return found
 
 
 async def headings(bus: Bus, *filters: str, partition: int, last: int | None = None) -> AsyncGenerator[Noted, None]:

@@ -13,7 +13,7 @@ from bus.errors import ApiRefused
 
 AT_ONCE: Final = 256
 """Deletions on their way to the server."""
-_FORMS: Final = ("agents", "models", "resources", "timers", "reply", "dead", "cancel", "rollout")
+_FORMS: Final = ("agents", "models", "resources", "timers", "reply", "dead", "cancel", "feed", "rollout")
 """What is cut off, in this order: of a rollout that is cut off half-way, the end goes last, so that its run is still
 known and none looks open."""
 _NO_MESSAGE: Final = (10037, 10043, 10057)
@@ -21,7 +21,7 @@ _NO_MESSAGE: Final = (10037, 10043, 10057)
 
 
 async def cut_before(bus: Bus, partition: int, seq: int) -> None:
-    """Deletes the events of rollouts before this sequence, not what a deployment said of itself; raises `BusError`."""
+    """Deletes the events of runs before this sequence, not what a deployment said of itself; raises `BusError`."""
     stream, start = bus.subjects.stream(partition), f"{bus.config.namespace}.{partition}"
     for form in _FORMS:
         await _api(bus, f"STREAM.PURGE.{stream}", {"filter": f"{start}.{form}.>", "seq": seq})

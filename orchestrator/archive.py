@@ -1,7 +1,8 @@
 """How does a run leave a log for a file that `replay --file` reads?
 
 One line an event, its bytes as they stand in the log and in the log's order; data that events refer to stands before
-its first use on a line of its own. What the deployment said of itself goes along. Called by `jetgym log archive`.
+its first use on a line of its own. What the deployment said of itself and of its policies goes along, and so do the
+records of the run's feeds: a trainer finds in an import what it found in the log. Called by `jetgym log archive`.
 """
 
 import gzip
@@ -17,7 +18,7 @@ from bus.catalog import UNREADABLE, Entry, entries
 from contracts.ids import ROOT_CALL
 from orchestrator.errors import UsageError
 
-_DEPLOYMENT = ("deployment.resolved", "deployment.worker")
+_DEPLOYMENT = ("deployment.resolved", "deployment.worker", "policy.updated")
 
 
 class Archived(msgspec.Struct, frozen=True, kw_only=True):

@@ -139,7 +139,7 @@ class FileSource:
         if head.blob:
             self._blobs[head.blob] = place
             return
-        if head.rolloutid:
+        if head.rolloutid and head.type != "cancel.requested":  # of its run, as in a log: no part of its trajectory
             self._rollouts[head.rolloutid].extend(place)
         if head.type in _OUTLINE:
             self._outline.extend(place)

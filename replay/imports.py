@@ -60,15 +60,21 @@ async def check(source: FileSource, bus: Bus) -> int:
             f"the log has pools ({names}), which would take the recorded requests for new ones: import into a log of "
             f"its own, with --output DIRECTORY or at another server"
         )
+    there = 0
     for recorded in source.events():
         _check_place(recorded, bus.config)
+        if not recorded.event.rolloutid or recorded.event.type == "cancel.requested":
+            found = await bus.last(recorded.subject)
+            there += found is not None
+            _refuse(recorded, found)
     for reference in source.blobs:
         if f"sha256:{sha256(await source.fetch_blob(reference)).hexdigest()}" != reference:
             raise NoSource(f"{source.name}: the data of {reference} has another digest: the file was changed")
-    return await _there(source, bus)
+    return there + await _there(source, bus)
 
 
 async def _there(source: FileSource, bus: Bus) -> int:
+    """Of the events of rollouts."""
     there = 0
     for rollout in source.rollouts:
         stored = {found.subject: _digest(found) async for found in bus.history_stream(rollout)}
@@ -79,10 +85,6 @@ async def _there(source: FileSource, bus: Bus) -> int:
                 there += 1
                 if digest != _digest(recorded):
                     _refuse(recorded, await bus.last(recorded.subject))
-    for recorded in await source.deployment():
-        found = await bus.last(recorded.subject)
-        there += found is not None
-        _refuse(recorded, found)
     return there
 
 
@@ -107,8 +109,8 @@ async def import_events(source: FileSource, bus: Bus, on_event: Callable[[], Non
 def _check_place(recorded: Recorded, config: LogConfig) -> None:
     tokens = recorded.subject.split(".")
     rollout = recorded.event.rolloutid
-    wanted = partition_of(rollout, config.partitions) if rollout else 0
-    if tokens[0] != config.namespace or tokens[1:2] != [str(wanted)]:
+    wanted = [partition_of(rollout, config.partitions)] if rollout else range(config.partitions)
+    if tokens[0] != config.namespace or tokens[1:2] not in [[str(partition)] for partition in wanted]:
         raise CannotImport(
             f"event {recorded.seq} ({recorded.subject}) is not of a log with namespace {config.namespace!r} and "
             f"{config.partitions} partitions, like others in the file: import the files of one deployment at a time"

@@ -2,21 +2,28 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from bus import LogConfig
+from bus import Bus, EmbeddedServer, LogConfig
 from contracts.events import Event
 from contracts.rollouts import RolloutFailure, RolloutRequest
 from orchestrator import Trainer
+from orchestrator.archive import archive, new_file
+from orchestrator.audit import audit
 from orchestrator.commands.logs import one_run, runs_of
 from orchestrator.commands.status import _drawn
 from orchestrator.errors import FeedStarved, FeedTaken, UsageError
+from orchestrator.feed_records import feeds
+from orchestrator.prune import prune
 from orchestrator.settings import RetrySettings
 from orchestrator.status import Observer
+from replay.file_source import FileSource
+from replay.imports import import_events
 from tests.bus.trainers import Agents, deployed, number, tasks
 
 PATIENCE_S = 30.0
@@ -569,6 +576,52 @@ async def test_a_run_in_several_partitions_is_fed_and_found_again_whole(server: 
             assert await trainer.submit(tasks(10), group_size=3) == 0
             second = await take(trainer, groups=5)
             assert len(set(ids(first, second))) == 10
+
+
+async def test_an_archive_of_a_trainers_run_is_the_whole_of_it(server: str, config: LogConfig, tmp_path: Path) -> None:
+    """Imported elsewhere it has the same audit and feeds, and a trainer finds what it left; pruned it is gone whole."""
+    spread = config.model_copy(update={"partitions": 3})
+    path = tmp_path / "archive.jsonl"
+    async with deployed(server, spread) as agents:
+        async with connected(server, spread) as trainer:
+            await trainer.submit(tasks(5), group_size=3)
+            await (await take(trainer, groups=2)).commit()
+            await trainer.policy_updated(3)
+            batch = await take(trainer, groups=1, max_lag=9)
+            await batch.commit()
+            await until_ended(trainer)
+            await trainer.cancel(rollout=batch.groups[0].rollouts[0])
+            await trainer.cancel()
+            left = trainer.state()
+        async with (
+            connected(server, spread, feed="other"),
+            Trainer.connect(server, run="another", namespace=spread.namespace) as another,
+        ):
+            await another.submit(tasks(1), group_size=1)
+            await until_ended(another)
+        with new_file(path) as file:
+            await archive(agents.bus, "grpo", file)
+        told = await audit(agents.bus, "grpo")
+        fed = [feed for feed in await feeds(agents.bus) if feed.run == "grpo"]
+    source = FileSource([path])
+    elsewhere = await EmbeddedServer.start(tmp_path / "store", spread)
+    try:
+        async with await Bus.connect(elsewhere.url, spread, name="test/imported", writer="imported") as bus:
+            await bus.ensure_log()
+            events = (await import_events(source, bus)).events
+            assert (await import_events(source, bus)).there == events
+            assert await audit(bus, "grpo") == told
+            assert (told.balanced, told.requested, told.completed) == (True, 15, 15)
+            assert await feeds(bus) == fed
+            assert [feed.rollouts for feed in fed] == [9, 0]
+            async with connected(elsewhere.url, spread) as trainer:
+                assert trainer.state() == left
+            assert (await prune(bus, ["grpo"])).events
+            assert await runs_of(bus) == []
+            async with connected(elsewhere.url, spread) as trainer:
+                assert (trainer.version, trainer.state().consumed) == (3, 0)
+    finally:
+        await elsewhere.stop()
 
 
 async def test_a_commit_that_its_caller_no_longer_waits_for_is_whole(server: str, config: LogConfig) -> None:

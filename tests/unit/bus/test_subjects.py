@@ -132,6 +132,8 @@ def test_a_subject_says_what_it_was_made_of() -> None:
         (letter, Heading("dead", "r1", "9", "models", "policy")),
         (SUBJECTS.settled(letter), Heading("settled", "r1", "9", "models", "policy")),
         (SUBJECTS.dead(0, "feed", "trainer", "_", "9"), Heading("dead", "", "9", "feed", "trainer")),
+        (SUBJECTS.feed("run", "trainer", 7), Heading("feed", "", "7", "feed", "trainer", run="run")),
+        (SUBJECTS.policy("policy", 7), Heading("other")),
         (SUBJECTS.deployment("run", "run"), Heading("other")),
         ("anything", Heading("other")),
     ):
