@@ -1,21 +1,21 @@
-"""Verifies many rollouts, each where its code can run, and sums up.
+"""Runs components' code on the rollouts of one source, each where its code can run, and sums up.
 
-Called by `replay verify`. It holds one trajectory at a time and one entry for each place of departure, whatever the
-number of rollouts.
+Called by the commands that run agents, verifiers and tools again, and by the processes of `several`, which verify. It
+holds one trajectory at a time and one entry for each place of departure, whatever the number of rollouts.
 """
 
 import asyncio
-import contextlib
 import re
 import sys
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 
+from replay.apart import DEADLINE_S, Channel
 from replay.engine import Upcoming
 from replay.errors import CannotVerify, ReplayError
 from replay.facts import Facts
@@ -28,18 +28,33 @@ from replay.verify import Resolved, Verdict, Verifier, needs_venv
 EXAMPLES: Final = 3
 """Rollouts that are named for each place of departure."""
 
+HERE: Final = Path(sys.executable)
+"""The interpreter for what needs no other venv."""
+
 _EVENT: Final = re.compile(r"event \d+")
 
 
 class Bulk:
-    """Verifies rollouts of one source; processes in venvs are started when first needed and ended on leaving."""
+    """Code runs in processes of its own, which are started when first needed and ended on leaving.
+
+    `verify` alone runs what needs no other venv in this process: who verifies many has processes for it (`several`),
+    and gives the `channel` over which one that spins is told.
+    """
 
     def __init__(
-        self, source: Source, facts: Facts, override: Resolved | None, roots: list[str], *, loose: bool = False
+        self,
+        source: Source,
+        facts: Facts,
+        override: Resolved | None,
+        roots: list[str],
+        *,
+        loose: bool = False,
+        deadline_s: float = DEADLINE_S,
+        channel: Channel | None = None,
     ) -> None:
         self._source, self._facts, self._roots = source, facts, roots
         self._override = override or {}
-        self._loose = loose
+        self._loose, self._deadline_s, self._channel = loose, deadline_s, channel
         self._here = Verifier(facts, override, loose=loose)
         self._rescorer = Rescorer(facts, override)
         self._there: dict[Path, Isolated] = {}
@@ -61,7 +76,10 @@ class Bulk:
                 trajectory = await load(self._source, rollout_id)
                 python = self._python(trajectory)
                 if python is None:
-                    yield self._here.verify(trajectory)
+                    limited = self._channel.limited(self._deadline_s) if self._channel is not None else nullcontext()
+                    with limited:
+                        verdict = self._here.verify(trajectory)
+                    yield verdict
                 else:
                     yield await (await self._process(python)).verify(trajectory)
             except ReplayError as error:
@@ -71,32 +89,29 @@ class Bulk:
         """What the agent's code does where a history ends. Raises `ReplayError`."""
         run = next(trajectory.executions())
         code = self._here.code_of(trajectory, run)
-        if not needs_venv(code):
-            return self._here.upcoming(trajectory)
-        return await (await self._process(find_venv(code.implementation))).upcoming(trajectory)
+        python = find_venv(code.implementation) if needs_venv(code) else HERE
+        return await (await self._process(python)).upcoming(trajectory)
 
     async def reverify(self, trajectory: Trajectory) -> Rescored:
         """What the verifier that is here now says. What cannot be run is told in it."""
         call = verify_call(trajectory)
         try:
-            process = await self._component([call.instance]) if call is not None else None
+            process = await self._component([call.instance] if call is not None else [])
+            return await process.reverify(trajectory)
         except ReplayError as error:
             return Rescored(rollout_id=trajectory.rollout_id, reason=str(error))
-        with contextlib.redirect_stdout(sys.stderr):  # what a component prints is no output of ours
-            return await (process or self._rescorer).reverify(trajectory)
 
     async def retool(self, trajectory: Trajectory) -> list[Retooled]:
         """What the tools that are here now say. Raises `ReplayError`."""
         process = await self._component(resources_of(trajectory))
-        with contextlib.redirect_stdout(sys.stderr):
-            return await (process or self._rescorer).retool(trajectory)
+        return await process.retool(trajectory)
 
-    async def _component(self, instances: Iterable[str]) -> Isolated | None:
-        """The process in the venv that these resources need; None for this one."""
+    async def _component(self, instances: Iterable[str]) -> Isolated:
+        """The process in the venv that these resources need."""
         needed = {self._rescorer.implementation(instance) for instance in instances}
         apart = sorted(implementation for implementation in needed if needs_own_venv(implementation))
         if not apart:
-            return None
+            return await self._process(HERE)
         if len(needed) > 1:
             raise CannotVerify(f"its resources need different venvs ({', '.join(sorted(needed))}): one can be asked")
         return await self._process(find_venv(apart[0], kind="resources"))
@@ -117,7 +132,14 @@ class Bulk:
 
     async def _process(self, python: Path) -> Isolated:
         if python not in self._there or self._there[python].ended:
-            started = await Isolated.start(python, self._facts, self._override, self._roots, loose=self._loose)
+            started = await Isolated.start(
+                python,
+                self._facts,
+                self._override,
+                self._roots,
+                loose=self._loose,
+                deadline_s=self._deadline_s,
+            )
             self._stack.push_async_callback(started.stop)
             self._there[python] = started
         return self._there[python]

@@ -7,6 +7,7 @@ ReplayError
 │   └── AmbiguousName  several have it; `candidates` are some of them
 ├── BrokenHistory      the recorded events of a rollout do not make a trajectory
 ├── CannotVerify       re-executing the agent needs something that is not here (code, config, venv)
+│   └── CodeLost       it ended its process, or did not come to an end
 ├── CannotExport       a rollout has no form in the format that was asked for
 ├── CannotImport       a log does not take a file: it is another deployment's, or at work
 │   └── Contradicted   the log holds other events in the same places: nothing was written
@@ -24,6 +25,7 @@ __all__ = [
     "CannotFork",
     "CannotImport",
     "CannotVerify",
+    "CodeLost",
     "Contradicted",
     "Misused",
     "NoSource",
@@ -62,6 +64,10 @@ class BrokenHistory(ReplayError):
 
 class CannotVerify(ReplayError):
     """The agent's code cannot be run here."""
+
+
+class CodeLost(CannotVerify):
+    """The code ended the process that it ran in, or ran on until that was ended."""
 
 
 class CannotFork(ReplayError):

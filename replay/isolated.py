@@ -1,27 +1,27 @@
-"""Re-executes rollouts in the agent's own venv: the process in there, and this side of it.
+"""Runs a component's code on a rollout in a process of its own: the process, and this side of it.
 
-An agent whose `requirements.txt` asks for more than the core runs in a venv that `jetgym` builds when it first starts
-the agent. It has JetGym's core but not this package, so the package is handed to it by its path. One JSON line a
-rollout goes in, one line with the answer comes out. Nothing else is read or written there.
+A component whose `requirements.txt` asks for more than the core runs in a venv that `jetgym` builds when it first
+starts it. It has JetGym's core but not this package, so the package is handed to it by its path. One JSON line a
+rollout goes in, one line with the answer comes out. Nothing else is read or written there. What the code does to its
+process is told as `CannotVerify` (`apart`).
 """
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, BinaryIO, Final, Literal, Self, TypeVar
 
 import msgspec
 
 from components.loading import add_roots
 from contracts.codec import decode, encode
 from contracts.events import Kind, Recorded
+from replay.apart import Apart, Channel, serving
 from replay.engine import Upcoming
-from replay.errors import CannotVerify, ReplayError
+from replay.errors import CannotVerify, CodeLost, ReplayError
 from replay.facts import Facts
+from replay.payloads import Heads
 from replay.rescoring import Rescored, Rescorer, Retooled
 from replay.trajectory import Trajectory
 from replay.trials import Trials, try_out
@@ -30,7 +30,6 @@ from replay.verify import Verdict, Verifier
 VENVS: Final = Path(".jetgym") / "venvs"
 PACKAGE: Final = str(Path(__file__).resolve().parent)
 _COMPLETE: Final = "jetgym.json"
-_LINE_LIMIT: Final = 2**30
 _BOOT: Final = """
 import importlib.util as util, sys
 folder = sys.argv[1]
@@ -47,6 +46,9 @@ Ask = Literal["verify", "ahead", "reverify", "retool", "lint"]
 what its code does when replies come in other orders."""
 
 
+Answered = TypeVar("Answered")
+
+
 class _Stored(msgspec.Struct, array_like=True):
     seq: int
     subject: str
@@ -59,17 +61,23 @@ class _Setup(msgspec.Struct):
     roots: list[str]
     deployment: list[tuple[_Stored, bytes]]
     override: dict[str, Any]
-    loose: bool = False
+    loose: bool
+    deadline_s: float
 
 
 class _Job(msgspec.Struct):
-    """A further line: one rollout."""
+    """A further line: one rollout, of so many events and blobs, each on a line that follows."""
 
     rollout_id: str
-    events: list[_Stored]
-    blobs: dict[str, bytes]
+    events: int
+    blobs: int
     ask: Ask = "verify"
     orders: int = 0
+
+
+class _Blob(msgspec.Struct, array_like=True):
+    reference: str
+    data: bytes
 
 
 class _Tried(msgspec.Struct):
@@ -80,6 +88,10 @@ class _Tried(msgspec.Struct):
 class _Ahead(msgspec.Struct):
     upcoming: Upcoming | None = None
     reason: str = ""
+
+
+_STORED: Final = msgspec.json.Decoder(_Stored)
+_BLOB: Final = msgspec.json.Decoder(_Blob)
 
 
 def find_venv(implementation: str, folder: Path = VENVS, kind: Kind = "agents") -> Path:
@@ -96,9 +108,9 @@ def find_venv(implementation: str, folder: Path = VENVS, kind: Kind = "agents") 
 
 
 class Isolated:
-    """A verifier in another interpreter."""
+    """A verifier in another process."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Apart) -> None:
         self._process = process
 
     @classmethod
@@ -111,33 +123,27 @@ class Isolated:
         *,
         loose: bool = False,
         hash_seed: str | None = None,
+        deadline_s: float,
     ) -> Self:
-        """Starts the process, with a hash seed of its own if one is given; it imports the code with the first job."""
-        process = await asyncio.create_subprocess_exec(
-            str(python),
-            "-P",
-            "-c",
-            _BOOT,
-            PACKAGE,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            limit=_LINE_LIMIT,
-            env=None if hash_seed is None else os.environ | {"PYTHONHASHSEED": hash_seed},
-        )
+        """Starts the process, with a hash seed of its own if one is given; it imports the code with the first job.
+
+        `deadline_s` is how long the code may run for one rollout.
+        """
+        isolated = cls(await Apart.start([str(python), "-P", "-c", _BOOT, PACKAGE], hash_seed=hash_seed))
         setup = _Setup(
             roots=roots,
             deployment=[(_store(event), data) for event, data in facts.events],
             override=dict(override),
             loose=loose,
+            deadline_s=deadline_s,
         )
-        isolated = cls(process)
-        await isolated._send(setup)
+        await isolated._process.send(msgspec.json.encode(setup))
         return isolated
 
     @property
     def ended(self) -> bool:
         """Whether the process is gone."""
-        return self._process.returncode is not None
+        return self._process.ended
 
     async def verify(self, trajectory: Trajectory) -> Verdict:
         """The verdict of the code in there."""
@@ -166,59 +172,77 @@ class Isolated:
         return answer.trials
 
     async def _asked(self, trajectory: Trajectory, ask: Ask = "verify", orders: int = 0) -> bytes:
-        events = [_store(event) for event in trajectory.events]
-        job = _Job(
-            rollout_id=trajectory.rollout_id, events=events, blobs=dict(trajectory.blobs), ask=ask, orders=orders
-        )
-        await self._send(job)
-        assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
+        events, blobs = trajectory.events, trajectory.blobs
+        job = _Job(rollout_id=trajectory.rollout_id, events=len(events), blobs=len(blobs), ask=ask, orders=orders)
+        send, written = self._process.send, msgspec.json.encode
+        try:
+            await send(written(job))
+            for event in events:
+                await send(written(_store(event)))
+            for reference in blobs:
+                await send(written(_Blob(reference, blobs[reference])))
+            line = await self._process.answer()
+        except asyncio.CancelledError:
+            self._process.kill()
+            raise
         if not line:
-            code = await self._process.wait()
-            raise CannotVerify(f"the process in the agent's venv ended with {code}; what it said stands above")
+            raise CodeLost(f"rollout {trajectory.rollout_id}: {self._process.lost()}")
         return line
 
     async def stop(self) -> None:
         """Ends the process."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        await self._process.wait()
-
-    async def _send(self, message: _Setup | _Job) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(msgspec.json.encode(message) + b"\n")
-            await self._process.stdin.drain()
-        except ConnectionError:
-            return  # it ended: reading its answer tells with which code
+        await self._process.stop()
 
 
 def serve() -> None:
-    """The other side: reads rollouts from standard input until its end, writes verdicts to standard output."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what an agent prints is no verdict
-    setup = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Setup)
+    """The other side: reads rollouts until there are no more, and answers each."""
+    channel = serving()
+    setup = msgspec.json.decode(channel.given.readline(), type=_Setup)
     add_roots(setup.roots)
     facts = Facts((_recorded(event), data) for event, data in setup.deployment)
     verifier, rescorer = Verifier(facts, setup.override, loose=setup.loose), Rescorer(facts, setup.override)
     with asyncio.Runner() as runner:
-        for line in sys.stdin.buffer:
+        for line in channel.given:
             job = msgspec.json.decode(line, type=_Job)
-            trajectory = Trajectory(job.rollout_id, map(_recorded, job.events), job.blobs)
+            trajectory = _trajectory(job, channel.given)
             answer: Verdict | _Ahead | Rescored | list[Retooled] | _Tried
-            match job.ask:
-                case "verify":
-                    answer = verifier.verify(trajectory)
-                case "ahead":
-                    answer = _ahead(verifier, trajectory)
-                case "reverify":
-                    answer = runner.run(rescorer.reverify(trajectory))
-                case "lint":
-                    answer = _tried(verifier, trajectory, job.orders)
-                case "retool":
-                    answer = runner.run(rescorer.retool(trajectory))
-            answers.write(msgspec.json.encode(answer) + b"\n")
-            answers.flush()
+            with channel.limited(setup.deadline_s):
+                match job.ask:
+                    case "verify":
+                        answer = verifier.verify(trajectory)
+                    case "ahead":
+                        answer = _ahead(verifier, trajectory)
+                    case "lint":
+                        answer = _tried(verifier, trajectory, job.orders)
+                    case "reverify":
+                        answer = runner.run(_beating(rescorer.reverify(trajectory), channel, setup.deadline_s))
+                    case "retool":
+                        answer = runner.run(_beating(rescorer.retool(trajectory), channel, setup.deadline_s))
+            channel.say(msgspec.json.encode(answer))
+
+
+def _trajectory(job: _Job, given: BinaryIO) -> Trajectory:
+    heads = Heads()
+    events = [heads.of(_recorded(_STORED.decode(given.readline()))) for _ in range(job.events)]
+    for _ in range(job.blobs):
+        blob = _BLOB.decode(given.readline())
+        heads.payloads.add(blob.reference, blob.data)
+    return Trajectory(job.rollout_id, events, heads.payloads)
+
+
+async def _beating(work: Coroutine[Any, Any, Answered], channel: Channel, seconds: float) -> Answered:
+    """What a resources component does has deadlines of its own, as long as it does not hold the event loop."""
+
+    async def beat() -> None:
+        while True:
+            channel.more_time(seconds)
+            await asyncio.sleep(seconds / 4)
+
+    beating = asyncio.create_task(beat())
+    try:
+        return await work
+    finally:
+        beating.cancel()
 
 
 def _ahead(verifier: Verifier, trajectory: Trajectory) -> _Ahead:

@@ -65,10 +65,14 @@ class Linted(msgspec.Struct, frozen=True, kw_only=True):
 class Linter:
     """Tries the agents of a source's rollouts; its processes end on leaving."""
 
-    def __init__(self, source: Source, facts: Facts, override: Resolved | None, roots: list[str]) -> None:
+    def __init__(
+        self, source: Source, facts: Facts, override: Resolved | None, roots: list[str], deadline_s: float
+    ) -> None:
+        """`deadline_s` is how long the code of one rollout may run in one process."""
         self._source, self._facts, self._roots = source, facts, roots
         self._override = override or {}
         self._verifier = Verifier(facts, override)
+        self._deadline_s = deadline_s
         self._processes: list[Isolated] = []
 
     async def lint(self, agent: str, rollouts: Iterable[str], orders: int) -> Linted:
@@ -97,7 +101,14 @@ class Linter:
                 code = self._verifier.code_of(trajectory, next(trajectory.executions()))
                 python = find_venv(code.implementation) if needs_venv(code) else Path(sys.executable)
                 for seed in HASH_SEEDS:
-                    started = await Isolated.start(python, self._facts, self._override, self._roots, hash_seed=seed)
+                    started = await Isolated.start(
+                        python,
+                        self._facts,
+                        self._override,
+                        self._roots,
+                        hash_seed=seed,
+                        deadline_s=self._deadline_s,
+                    )
                     stack.push_async_callback(started.stop)
                     self._processes.append(started)
             asked = (process.trials(trajectory, orders) for process in self._processes)

@@ -113,8 +113,14 @@ class _Matcher:
                     recorded.key,
                     recorded.seq,
                     recorded=f"{recorded.type} to {recorded.kind}/{recorded.instance}",
+                    made=self._raised(),
                 )
             self._next = next(self._expected, None)
+
+    def _raised(self) -> str:
+        """What ended the code early, where something did."""
+        error = self._execution.error()
+        return shown(f"it ends with {error!r}") if error is not None else ""
 
     def _difference(self, recorded: RecordedCall, call: Call) -> NondeterminismError | None:
         routed = self._history.routed.get(call.instance, call.instance)

@@ -57,6 +57,12 @@ Config = Annotated[
         show_default=False,
     ),
 ]
+Deadline = Annotated[
+    float,
+    typer.Option(
+        "--deadline", min=0.1, metavar="SECONDS", help="Code that runs longer than this for one rollout is given up."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output, for programs.")]
 
 console = Console(highlight=False)

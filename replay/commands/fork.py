@@ -13,8 +13,10 @@ from rich.text import Text
 
 from bus import Bus, LogConfig
 from bus.run_folder import CONFIG
+from replay.apart import DEADLINE_S
 from replay.bulk import Bulk
 from replay.commands.common import (
+    Deadline,
     Files,
     Json,
     Namespace,
@@ -41,7 +43,7 @@ from replay.commands.forking import (
     planned,
 )
 from replay.continuing import Asked, asked, check_served, ended, new_run_id, own_deployment, write, write_results
-from replay.errors import CannotFork, CannotVerify, Misused
+from replay.errors import CannotFork, CannotVerify, CodeLost, Misused
 from replay.facts import Facts
 from replay.findings import draw_departure
 from replay.fork import Plan
@@ -114,6 +116,7 @@ def fork(
             show_default=False,
         ),
     ] = None,
+    deadline: Deadline = DEADLINE_S,
     run: Run = None,
     url: Url = None,
     namespace: Namespace = "jetgym",
@@ -143,7 +146,7 @@ def fork(
     asked_for = asks(rollout, at, set_reply=set_reply, fields=edit, drop=drop, agent=agent, models=model, seed=seed)
     run_id = new_run_id()
     goal = _goal(place, rollout, config or [], run_id)
-    plan, rows = run_async(_fork(place, asked_for, count, run_id, goal))
+    plan, rows = run_async(_fork(place, asked_for, count, run_id, goal, deadline_s=deadline))
     for row in rows:
         if json:
             write_json(_document(plan, row, goal))
@@ -153,9 +156,11 @@ def fork(
     raise typer.Exit(0 if same else 1)
 
 
-async def _fork(place: Where, asked_for: Asks, count: int, run_id: str, goal: _Goal) -> tuple[Plan, list[Row]]:
+async def _fork(
+    place: Where, asked_for: Asks, count: int, run_id: str, goal: _Goal, *, deadline_s: float
+) -> tuple[Plan, list[Row]]:
     override = read_config(goal.config) if goal.config is not None else None
-    async with planned(place, asked_for, override, use_own_components()) as (plan, facts, bulk):
+    async with planned(place, asked_for, override, use_own_components(), deadline_s) as (plan, facts, bulk):
         await _check(plan, bulk)
     forks = asked(plan, run_id, count)
     writer = f"fork-{token_hex(4)}"
@@ -171,9 +176,11 @@ async def _fork(place: Where, asked_for: Asks, count: int, run_id: str, goal: _G
 
 
 async def _check(plan: Plan, bulk: Bulk) -> None:
-    """Raises `CannotFork` where the agent's code that is here departs from what would be shared."""
+    """Raises `CannotFork` where the agent's code that is here departs from what would be shared, or `CodeLost`."""
     try:
         found = await whatif(plan, bulk)
+    except CodeLost:
+        raise
     except CannotVerify as error:
         errors.print(f"the code is not tried before: {error}", markup=False, soft_wrap=True)
         return

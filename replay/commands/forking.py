@@ -98,7 +98,7 @@ def asks(
 
 @asynccontextmanager
 async def planned(
-    place: Where, asked: Asks, override: Resolved | None, roots: list[str]
+    place: Where, asked: Asks, override: Resolved | None, roots: list[str], deadline_s: float
 ) -> AsyncIterator[tuple[Plan, Facts, Bulk]]:
     """The plan of a fork, what is known of the deployment, and what runs the agent's code. Raises `ReplayError`."""
     async with open_source(place, asked.rollout) as source:
@@ -111,7 +111,7 @@ async def planned(
         if known is not None and changes.agent and changes.agent not in known:
             raise Misused(f"--agent {changes.agent}: what is deployed has no such instance; it has {_named(known)}")
         plan = Plan(parent, point(parent, asked.at), changes)
-        async with Bulk(source, facts, override, roots) as bulk:
+        async with Bulk(source, facts, override, roots, deadline_s=deadline_s) as bulk:
             yield plan, facts, bulk
 
 

@@ -5,8 +5,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from replay.apart import DEADLINE_S
 from replay.commands.common import (
     Config,
+    Deadline,
     Files,
     Json,
     Namespace,
@@ -43,6 +45,7 @@ def lint(
     count: Annotated[int, typer.Option("-n", min=1, help="So many of its rollouts are tried.")] = 5,
     orders: Annotated[int, typer.Option("--orders", min=1, max=100, help="Orders of the replies.")] = _ORDERS,
     config: Config = None,
+    deadline: Deadline = DEADLINE_S,
     run: Run = None,
     url: Url = None,
     namespace: Namespace = "jetgym",
@@ -68,7 +71,7 @@ def lint(
     override = resolved(config)
     roots = use_own_components()
     place = where(run, url, namespace, file)
-    found = run_async(_lint(place, agent, count, orders, (override, roots)))
+    found = run_async(_lint(place, agent, count, orders, (override, roots, deadline)))
     if json:
         write_json(found)
     else:
@@ -76,7 +79,9 @@ def lint(
     raise typer.Exit(1 if found.findings else 0)
 
 
-async def _lint(place: Where, agent: str, count: int, orders: int, code: tuple[Resolved | None, list[str]]) -> Linted:
+async def _lint(
+    place: Where, agent: str, count: int, orders: int, code: tuple[Resolved | None, list[str], float]
+) -> Linted:
     async with open_source(place) as source:
         facts = await facts_of(source)
         ids = await _chosen(source, facts, await run_in(source, place), agent, count)

@@ -7,10 +7,12 @@ import msgspec
 import typer
 from rich.text import Text
 
+from replay.apart import DEADLINE_S
 from replay.bulk import Bulk
 from replay.changed import told_pieces
 from replay.commands.common import (
     Config,
+    Deadline,
     Files,
     Ids,
     Json,
@@ -67,6 +69,7 @@ def retool(
     *,
     run: Run = None,
     config: Config = None,
+    deadline: Deadline = DEADLINE_S,
     url: Url = None,
     namespace: Namespace = "jetgym",
     file: Files = None,
@@ -90,7 +93,7 @@ def retool(
     roots = use_own_components()
     found = _Found()
     for source, names in by_source(place, rollouts or []):
-        run_async(_retool(source, names, override, roots, found, json=json))
+        run_async(_retool(source, names, override, roots, found, deadline_s=deadline, json=json))
     if not json:
         draw(list(found.tools.values()), found.problems)
     seen = found.tools.values()
@@ -99,12 +102,19 @@ def retool(
 
 
 async def _retool(
-    place: Where, names: list[str], override: Resolved | None, roots: list[str], found: "_Found", *, json: bool
+    place: Where,
+    names: list[str],
+    override: Resolved | None,
+    roots: list[str],
+    found: "_Found",
+    *,
+    deadline_s: float,
+    json: bool,
 ) -> None:
     async with open_source(place) as source:
         facts = await facts_of(source)
         ids = await chosen(source, place, names, facts)
-        async with Bulk(source, facts, override, roots) as bulk:
+        async with Bulk(source, facts, override, roots, deadline_s=deadline_s) as bulk:
             for rollout in ids:
                 try:
                     calls = await bulk.retool(await load(source, rollout))

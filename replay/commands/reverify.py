@@ -6,9 +6,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from replay.apart import DEADLINE_S
 from replay.bulk import Bulk
 from replay.commands.common import (
     Config,
+    Deadline,
     Files,
     Ids,
     Json,
@@ -46,6 +48,7 @@ def reverify(
     *,
     run: Run = None,
     config: Config = None,
+    deadline: Deadline = DEADLINE_S,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would change, and append nothing.")] = False,
     url: Url = None,
     namespace: Namespace = "jetgym",
@@ -76,7 +79,7 @@ def reverify(
     roots = use_own_components()
     scores: list[Rescore] = []
     for source, names in by_source(place, rollouts or []):
-        scores += run_async(_reverify(source, names, override, roots, dry_run=dry_run))
+        scores += run_async(_reverify(source, names, override, roots, deadline, dry_run=dry_run))
     changes = changed(scores)
     if json:
         for score in scores:
@@ -88,13 +91,13 @@ def reverify(
 
 
 async def _reverify(
-    place: Where, names: list[str], override: Resolved | None, roots: list[str], *, dry_run: bool
+    place: Where, names: list[str], override: Resolved | None, roots: list[str], deadline_s: float, *, dry_run: bool
 ) -> list[Rescore]:
     scores = []
     async with open_source(place) as source:
         facts = await facts_of(source)
         ids = await chosen(source, place, names, facts, "completed")
-        async with Bulk(source, facts, override, roots) as bulk:
+        async with Bulk(source, facts, override, roots, deadline_s=deadline_s) as bulk:
             for rollout in ids:
                 trajectory = await load(source, rollout)
                 score, revised = await rescore(bulk, trajectory)

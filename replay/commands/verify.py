@@ -8,9 +8,11 @@ from typing import Annotated, NamedTuple
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from replay.bulk import Bulk, Summary
+from replay.apart import DEADLINE_S
+from replay.bulk import Summary
 from replay.commands.common import (
     Config,
+    Deadline,
     Files,
     Ids,
     Json,
@@ -27,7 +29,7 @@ from replay.commands.common import (
     use_own_components,
     write_json,
 )
-from replay.facts import Facts, facts_of
+from replay.facts import facts_of
 from replay.findings import draw_summary, draw_verdict
 from replay.opening import Where, open_source
 from replay.several import WORTH, processes, reopening, verify_in
@@ -56,6 +58,7 @@ def verify(
         int | None,
         typer.Option("--jobs", min=1, help="Processes; by default one a processor for large runs.", show_default=False),
     ] = None,
+    deadline: Deadline = DEADLINE_S,
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, for a CI.", show_default=False)
     ] = None,
@@ -74,6 +77,8 @@ def verify(
     which call, which line and which field, and whether the agent's source has
     changed since. Without IDs, all rollouts of the run are verified.
 
+    Code that spins or ends its process costs its own rollout the verdict.
+
     Ends with 0 if all are the same, 1 if one differs, 2 if one could not be run.
 
     \b
@@ -88,7 +93,7 @@ def verify(
     override = resolved(config)
     roots = use_own_components()
     summary = Summary()
-    asked = _Asked(override, roots, jobs, loose)
+    asked = _Asked(override, roots, jobs, loose, deadline)
     with ExitStack() as stack:
         files: list[JsonLines | Junit] = []
         if junit is not None:
@@ -117,6 +122,7 @@ class _Asked(NamedTuple):
     roots: list[str]
     jobs: int | None
     loose: bool
+    deadline_s: float
 
 
 async def _verify(place: Where, names: list[str], asked: _Asked, hear: Callable[[Verdict], None]) -> None:
@@ -124,21 +130,15 @@ async def _verify(place: Where, names: list[str], asked: _Asked, hear: Callable[
         facts = await facts_of(source)
         ids = await chosen(source, place, names, facts)
         with _progress(len(ids), quiet=bool(names)) as advance:
-            async for verdict in _verdicts(source, facts, ids, asked):
+            async for verdict in _verdicts(source, ids, asked):
                 hear(verdict)
                 advance()
 
 
-async def _verdicts(source: Source, facts: Facts, ids: list[str], asked: _Asked) -> AsyncIterator[Verdict]:
+def _verdicts(source: Source, ids: list[str], asked: _Asked) -> AsyncIterator[Verdict]:
     jobs = asked.jobs or (processes() if len(ids) >= WORTH else 1)
-    reopen = reopening(source)
-    if jobs > 1 and reopen is not None:
-        async for verdict in verify_in(jobs, reopen, ids, asked.override, asked.roots, loose=asked.loose):
-            yield verdict
-        return
-    async with Bulk(source, facts, asked.override, asked.roots, loose=asked.loose) as bulk:
-        async for verdict in bulk.verify(ids):
-            yield verdict
+    loose, deadline_s = asked.loose, asked.deadline_s
+    return verify_in(jobs, reopening(source), ids, asked.override, asked.roots, loose=loose, deadline_s=deadline_s)
 
 
 @contextmanager

@@ -5,9 +5,11 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
+from replay.apart import DEADLINE_S
 from replay.changed import draw_changes
 from replay.commands.common import (
     Config,
+    Deadline,
     Files,
     Json,
     Namespace,
@@ -60,6 +62,7 @@ def tell(
     model: Model = None,
     seed: Seed = None,
     config: Config = None,
+    deadline: Deadline = DEADLINE_S,
     run: Run = None,
     url: Url = None,
     namespace: Namespace = "jetgym",
@@ -85,7 +88,7 @@ def tell(
     place = where(run, url, namespace, file)
     asked = asks(rollout, at, set_reply=set_reply, fields=edit, drop=drop, agent=agent, models=model, seed=seed)
     override = resolved(config)
-    found = run_async(_whatif(place, asked, override))
+    found = run_async(_whatif(place, asked, override, deadline))
     if json:
         write_json(found)
     else:
@@ -93,8 +96,8 @@ def tell(
     raise typer.Exit(0 if found.verdict == "same" else 1)
 
 
-async def _whatif(place: Where, asked: Asks, override: Resolved | None) -> Whatif:
-    async with planned(place, asked, override, use_own_components()) as (plan, _, bulk):
+async def _whatif(place: Where, asked: Asks, override: Resolved | None, deadline_s: float) -> Whatif:
+    async with planned(place, asked, override, use_own_components(), deadline_s) as (plan, _, bulk):
         return await whatif(plan, bulk)
 
 

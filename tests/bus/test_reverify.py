@@ -50,13 +50,13 @@ def override(tmp_path: Path) -> dict[str, object]:
 
 
 async def test_r4_revisions_are_appended_and_twice_the_same_verifier_gives_equal_rewards(
-    bus: Bus, override: dict[str, object]
+    bus: Bus, override: dict[str, object], tmp_path: Path
 ) -> None:
     """R4: two events more, and each one that was there is byte for byte what it was."""
     source = LogSource(bus, "here")
     before = [event.raw for event in await bus.history(ROLLOUT)]
     found = []
-    async with Bulk(source, await facts_of(source), override, []) as bulk:
+    async with Bulk(source, await facts_of(source), override, [str(tmp_path)]) as bulk:
         for _ in range(2):
             trajectory = await load(source, ROLLOUT)
             scored, revised = await rescore(bulk, trajectory)
@@ -75,11 +75,11 @@ async def test_r4_revisions_are_appended_and_twice_the_same_verifier_gives_equal
 
 
 async def test_result_files_from_the_log_have_the_latest_reward_and_the_first(
-    bus: Bus, override: dict[str, object]
+    bus: Bus, override: dict[str, object], tmp_path: Path
 ) -> None:
     source = LogSource(bus, "here")
     trajectory = await load(source, ROLLOUT)
-    async with Bulk(source, await facts_of(source), override, []) as bulk:
+    async with Bulk(source, await facts_of(source), override, [str(tmp_path)]) as bulk:
         _, revised = await rescore(bulk, trajectory)
     assert revised is not None
     await append(bus, trajectory, revised)
@@ -89,11 +89,13 @@ async def test_result_files_from_the_log_have_the_latest_reward_and_the_first(
     assert "first_reward" not in lines["r1-00001-00"]
 
 
-async def test_r4_two_who_revise_at_once_have_a_number_each(bus: Bus, override: dict[str, object]) -> None:
+async def test_r4_two_who_revise_at_once_have_a_number_each(
+    bus: Bus, override: dict[str, object], tmp_path: Path
+) -> None:
     """R4."""
     source = LogSource(bus, "here")
     trajectory = await load(source, ROLLOUT)
-    async with Bulk(source, await facts_of(source), override, []) as bulk:
+    async with Bulk(source, await facts_of(source), override, [str(tmp_path)]) as bulk:
         _, revised = await rescore(bulk, trajectory)
     assert revised is not None
     other = msgspec.structs.replace(revised, reward=0.5)

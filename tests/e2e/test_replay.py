@@ -182,9 +182,14 @@ def test_r7_whatif_of_a_rollout_that_fails_as_it_did_is_as_recorded(project: Pat
     assert "fails: agent_error: ValueError: no" in replay(project, "whatif", failed, "--at", "end", code=1)
 
 
-def test_r7_code_that_ends_its_process_ends_verify_with_2_and_no_traceback(project: Path) -> None:
+def test_r7_code_that_ends_its_process_is_a_verdict_and_verify_ends_with_2(project: Path) -> None:
     code = project / "components" / "agents" / "clumsy" / "app.py"
     code.write_text(
         code.read_text().replace("self.rollout.sessionless[len(reply.output)]", '__import__("os")._exit(0)')
     )
-    assert "a process that verified was ended" in replay(project, "verify", "--run", "last", "--jobs", "2", code=2)
+    replay(project, "verify", "--run", "last", "--jsonl", "verdicts.jsonl", code=2)
+    verdicts = lines((project / "verdicts.jsonl").read_text())
+    lost = [verdict["reason"] for verdict in verdicts if verdict["verdict"] == "could not run"]
+    assert len(lost) == 2
+    assert all(f"its code ended its process with exit code 0 at {code}:" in reason for reason in lost)
+    assert {verdict["verdict"] for verdict in verdicts} == {"same", "could not run"}

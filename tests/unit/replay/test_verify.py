@@ -270,9 +270,10 @@ async def test_code_that_ends_its_process_could_not_run_and_the_next_rollout_is_
     recorder = recorded_own(code="x")
     recorder.rollout("r1-00001-00", "mine", task(), index=1)
     verdicts, summary = await verified(recorder, project)
+    app = project / "components" / "agents" / "own" / "app.py"
     assert [found.reason for found in verdicts] == [
-        "the process in the agent's venv ended with 7; what it said stands above"
-    ] * 2
+        f"rollout {found.rollout_id}: its code ended its process with exit code 7 at {app}:3" for found in verdicts
+    ]
     assert summary.exit_code == 2
 
 

@@ -1,0 +1,141 @@
+"""Code that spins or ends its process: it costs its own rollout a verdict, and no other."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from components.agents.base import AgentConfig
+from replay.file_source import export_lines
+from tests.unit.replay.examples import OneTurn, calculator, recorded_run, task
+from tests.unit.replay.recorder import Recorder
+from tests.unit.replay.test_cli import Replay, replay
+
+__all__ = ["replay"]
+
+AGENT = """
+import os
+import re
+import signal
+import sys
+import time
+
+from components.agents.base import Agent, AgentConfig
+from contracts.responses import Response, ResponseCreateParams
+
+
+class Wild(Agent[AgentConfig]):
+    async def responses(self, request: ResponseCreateParams) -> Response:
+        text = request.to_json().decode()
+        if "spins" in text:
+            while True:
+                try:
+                    time.sleep(0.01)  # spins
+                except BaseException:
+                    pass
+        if "holds the interpreter" in text:
+            re.match(r"(a+)+$", "a" * 60 + "b")  # holds the interpreter
+        if "ends its process" in text:
+            os._exit(0)  # ends its process
+        if "is killed" in text:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "is broken" in text:
+            os.abort()  # is broken
+        if "exits" in text:
+            sys.exit(3)
+        if "asks at the terminal" in text:
+            breakpoint()
+        return await self.model.responses(request)
+"""
+RESOURCES = """
+from components.resources import Resources, tool
+
+
+class Wild(Resources):
+    @tool
+    async def add(self, a: int, b: int) -> str:
+        "Adds."
+        while True: pass  # adds
+
+    async def verify(self, response) -> float:
+        while True: pass  # verifies
+"""
+
+
+def line_of(text: str, code: str = AGENT) -> int:
+    return next(number for number, line in enumerate(code.splitlines(), 1) if line.endswith(f"# {text}"))
+
+
+def record(folder: Path, *texts: str) -> Path:
+    """Rollouts of an agent that asks once, with the wild one in its place; each text is of one task."""
+    app = folder / "components" / "agents" / "wild" / "app.py"
+    app.parent.mkdir(parents=True)
+    app.write_text(AGENT)
+    recorder = Recorder({"mine": (OneTurn, AgentConfig(model="policy", resources="calc_env"))}, calculator)
+    recorder.deployment({"mine": "wild"}, {"mine": "x"})
+    for index, text in enumerate(texts):
+        recorder.rollout(f"r1-{index:05d}-00", "mine", task(text), index=index)
+    (folder / "log.jsonl").write_bytes(b"\n".join(export_lines(recorder.log, {})))
+    return app
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_verify_says_of_each_rollout_what_its_code_does_to_its_process(
+    replay: Replay, tmp_path: Path, jobs: int
+) -> None:
+    wild = ("spins", "holds the interpreter", "ends its process", "is killed", "is broken")
+    app = record(tmp_path, "a", *wild, "exits", "asks at the terminal")
+    code, out, _ = replay("verify", "--file", "log.jsonl", "--deadline", "2", "--jobs", str(jobs), "--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert code == 2
+    assert [verdict["verdict"] for verdict in found] == ["same", *["could not run"] * 5, "differs", "same"]
+    spins, holds, ends, killed, broken = (verdict["reason"] for verdict in found[1:6])
+    late = "its code did not come to an end within its deadline at {}:{}: is there a loop that never awaits?"
+    assert spins == late.format(app, line_of("spins"))
+    assert holds == late.format(app, line_of("holds the interpreter"))
+    assert ends == f"its code ended its process with exit code 0 at {app}:{line_of('ends its process')}"
+    assert killed == "its process was ended by SIGKILL"
+    assert broken == f"its process was ended by SIGABRT at {app}:{line_of('is broken')}"
+    assert found[6]["departure"]["made"] == "it ends with SystemExit(3)"
+
+
+def test_verify_counts_them_and_goes_on(replay: Replay, tmp_path: Path) -> None:
+    record(tmp_path, "ends its process", "a", "ends its process")
+    code, out, err = replay("verify", "--file", "log.jsonl")
+    assert code == 2
+    assert out.splitlines()[0] == "3 rollouts: 1 same, 2 could not run"
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("what", "verb"),
+    [
+        ("ends its process", ["whatif", "r1-00000-00", "--at", "end"]),
+        ("spins", ["lint", "mine"]),
+        ("spins", ["fork", "r1-00000-00", "--at", "end"]),
+    ],
+)
+def test_other_verbs_that_run_an_agent_end_with_2_and_name_the_line(
+    replay: Replay, tmp_path: Path, what: str, verb: list[str]
+) -> None:
+    app = record(tmp_path, what)
+    (tmp_path / "config.yaml").write_text("mine: {agents: {wild: {model: policy, resources: calc_env}}}")
+    code, _, err = replay(*verb, "--file", "log.jsonl", "--config", "config.yaml", "--deadline", "2")
+    assert code == 2
+    assert err.startswith("error: rollout r1-00000-00: its code ")
+    assert f"{app}:{line_of(what)}" in err
+
+
+@pytest.mark.parametrize("verb", [["reverify", "--dry-run"], ["retool"]])
+def test_a_verifier_and_a_tool_that_spin_are_told_with_their_line(
+    replay: Replay, tmp_path: Path, verb: list[str]
+) -> None:
+    app = tmp_path / "components" / "resources" / "wild" / "app.py"
+    app.parent.mkdir(parents=True)
+    app.write_text(RESOURCES)
+    (tmp_path / "log.jsonl").write_bytes(b"\n".join(export_lines(recorded_run(1).log, {})))
+    (tmp_path / "config.yaml").write_text("calc_env: {resources: {wild: {}}}")
+    code, out, _ = replay(*verb, "--file", "log.jsonl", "--config", "config.yaml", "--deadline", "2")
+    assert code == 2
+    line = line_of("verifies" if verb[0] == "reverify" else "adds", RESOURCES)
+    assert f"its code did not come to an end within its deadline at {app}:{line}" in out.replace("\n", "")
