@@ -15,7 +15,8 @@ from nats.errors import Error as NatsError
 from nats.errors import UnexpectedEOF
 
 from bus.errors import ApiRefused, BusClosed, BusError, ServerUnfit, Unreachable
-from bus.wire import Handler, Wire
+from bus.frames import Handler
+from bus.wire import Wire
 
 T = TypeVar("T")
 

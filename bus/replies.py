@@ -16,10 +16,10 @@ import structlog
 
 from bus.connection import Connection
 from bus.deadletter import DeadLetter, Reason
+from bus.frames import TURN_S
 from bus.ordered import OrderedReader
 from bus.publish import Publisher
 from bus.subjects import Subjects
-from bus.wire import TURN_S
 from contracts.codec import decode
 from contracts.errors import InvalidEvent, NewerVersion
 from contracts.events import Recorded

@@ -2,15 +2,13 @@
 
 Called by `bus.connection`. nats-py's own paths cost a queue, a task switch and a future a message, which is more than
 the rest of an event's way together. This subclass hands a message of a handled subscription to a plain function
-inside the read loop, and gathers outgoing commands until the end of the loop's turn. It never blocks, never decodes
-payloads, and leaves connecting, reconnecting, resubscribing and all other subscriptions to nats-py.
+inside the read loop (`bus.frames`), and gathers outgoing commands until the end of the loop's turn. It never blocks,
+never decodes payloads, and leaves connecting, reconnecting, resubscribing and all other subscriptions to nats-py.
 
 `tests/unit/bus/test_wire.py` pins the private names used here against the installed nats-py.
 """
 
 import asyncio
-import time
-from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
@@ -19,8 +17,7 @@ from nats.aio.transport import TcpTransport
 from nats.errors import Error as NatsError
 from nats.errors import UnexpectedEOF
 
-Handler = Callable[[bytes, bytes, bytes, bytes | None], None]
-"""Called with subject, reply subject, payload and raw header block. It must not block."""
+from bus.frames import Frames, Handler
 
 PRIVATE_NAMES: Final = (
     "_connect_to_server",
@@ -28,18 +25,15 @@ PRIVATE_NAMES: Final = (
     "_pending",
     "_pending_data_size",
     "_pongs",
-    "_process_msg",
     "_process_op_err",
     "_process_pong",
+    "_ps",
     "_read_loop",
     "_server_info",
     "_sid",
     "_subs",
     "_transport",
 )
-
-TURN_S: Final = 0.008
-"""Seconds after which the rest of the process gets its turn, even if more messages have arrived."""
 
 _FLUSH_S: Final = 5
 
@@ -52,8 +46,8 @@ class Wire(Client):
     def __init__(self) -> None:
         super().__init__()
         self._handlers: dict[int, Handler] = {}
+        self._ps = Frames(self, self._handlers)
         self._flush_due = False
-        self._turn_ends: float | None = None
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -126,22 +120,3 @@ class Wire(Client):
         if self._pongs and self._pongs[0].done():  # who waited has given up; nats-py would raise in its read loop
             self._pongs[0] = self._loop.create_future()
         await super()._process_pong()
-
-    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: Any) -> None:
-        handler = self._handlers.get(sid)
-        if handler is None:
-            await super()._process_msg(sid, subject, reply, data, headers)
-            return
-        try:
-            handler(subject, reply, data, headers)
-        except Exception:  # noqa: BLE001
-            # An exception would end nats-py's read loop, and with it the connection.
-            _log.exception("handler_failed", subject=subject.decode(errors="replace"))
-        if self._turn_ends is None:
-            self._turn_ends = time.monotonic() + TURN_S
-            self._loop.call_soon(self._turn_ended)
-        elif time.monotonic() > self._turn_ends:
-            await asyncio.sleep(0)
-
-    def _turn_ended(self) -> None:
-        self._turn_ends = None

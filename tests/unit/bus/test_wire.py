@@ -18,7 +18,7 @@ async def test_nats_py_still_has_the_private_names_that_the_wire_uses() -> None:
 
 
 def test_the_overridden_methods_have_the_shape_that_nats_py_calls() -> None:
-    for name in ("_process_msg", "_process_op_err", "_process_pong", "_read_loop", "_connect_to_server", "close"):
+    for name in ("_process_op_err", "_process_pong", "_read_loop", "_connect_to_server", "close"):
         assert list(inspect.signature(getattr(Wire, name)).parameters) == list(
             inspect.signature(getattr(Client, name)).parameters
         )
@@ -30,8 +30,8 @@ def test_the_overridden_methods_have_the_shape_that_nats_py_calls() -> None:
 
 def test_no_other_private_name_of_nats_py_is_used() -> None:
     used = {name for name in Wire.__dict__ if name.startswith("_") and not name.startswith("__")}
-    own = {"_flush_now", "_turn_ended"}
-    own |= {"_process_msg", "_process_op_err", "_process_pong", "_read_loop", "_connect_to_server"}
+    own = {"_flush_now"}
+    own |= {"_process_op_err", "_process_pong", "_read_loop", "_connect_to_server"}
     assert used == own
 
 
