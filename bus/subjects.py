@@ -19,6 +19,7 @@ process (`contracts.ids`); here and in `check_subject` only what would make one 
     <ns>.blob.<sha256>.<chunks>.<chunk>                           data that is too large for an event
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -35,18 +36,14 @@ NO_ROLLOUT: Final = "_"
 COPIED: Final = "_"
 """Stands for the slot where a call is not to be served: it is in a fork's history with its reply."""
 
-_ALLOWED: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
+_LITERAL: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
 def check_subject(subject: str) -> bytes:
     """The subject's bytes; raises `InvalidName` if it could be anything but one literal subject of ours."""
-    try:
-        raw = subject.encode("ascii")
-    except UnicodeEncodeError:
-        raw = b""
-    if not raw or raw.translate(None, _ALLOWED) or b".." in raw or raw[:1] == b"." or raw[-1:] == b".":
+    if _LITERAL.fullmatch(subject) is None:
         raise InvalidName(f"subject {subject[:80]!r} may only hold tokens of A-Z a-z 0-9 _ - joined by dots")
-    return raw
+    return subject.encode()
 
 
 @dataclass(frozen=True, slots=True)

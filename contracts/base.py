@@ -26,7 +26,7 @@ class ApiModel(BaseModel):
 
     def to_json(self) -> bytes:
         """The document as UTF-8 JSON, without the fields that were never given."""
-        return self.model_dump_json(exclude_unset=True).encode()
+        return self.__pydantic_serializer__.to_json(self, exclude_unset=True)  # `model_dump_json` would make it a str
 
     def to_dict(self) -> JsonObject:
         """The document as JSON values, without the fields that were never given."""
