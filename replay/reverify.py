@@ -12,13 +12,14 @@ from typing import Final, Literal
 import msgspec
 
 from bus import Bus, Conflict
+from components.durable.history import SUB_CALL
 from contracts.rollouts import Revised, RolloutResult
 from replay.bulk import Bulk
 from replay.edits import Edit
 from replay.errors import ReplayError
 from replay.fork import Changes, Plan
 from replay.points import point
-from replay.rescoring import Rescored, transformed
+from replay.rescoring import Rescored, transformed, verify_call
 from replay.trajectory import Trajectory
 
 _MOST: Final = 10_000
@@ -31,14 +32,15 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rollout_id: str
     group: str
     """What it is compared with: the rollouts with the same."""
-    verdict: Literal["same", "differs", "could not run"]
+    verdict: Literal["same", "differs", "could not run", "not scored"]
+    """`not scored` where no verifier scored the rollout itself."""
     was: float | None = None
     """The reward that counted until now."""
     reward: float | None = None
     """The reward now; None where there is none: a failure is never a reward."""
     error: str = ""
     reason: str = ""
-    """Why it could not be run."""
+    """Why it could not be run, or was not scored."""
     revision: int = 0
     """Its number in the log; 0 where none was written."""
 
@@ -69,6 +71,8 @@ async def rescore(bulk: Bulk, trajectory: Trajectory) -> tuple[Rescore, Revised 
     found = msgspec.structs.replace(found, was=trajectory.reward)
     if not isinstance(trajectory.outcome, RolloutResult):
         return msgspec.structs.replace(found, reason=f"it is {trajectory.state}: it has no response to score"), None
+    if verify_call(trajectory) is None:
+        return msgspec.structs.replace(found, verdict="not scored", reason=_unscored(trajectory)), None
     try:
         scored = await bulk.reverify(trajectory)
         if scored.reason:
@@ -120,7 +124,7 @@ def changed(scores: Iterable[Rescore]) -> list[Change]:
     """The rollouts whose reward changed, with their advantages, those whose advantage flips its sign first."""
     groups: dict[str, list[Rescore]] = {}
     for score in scores:
-        if score.verdict != "could not run":
+        if score.verdict in ("same", "differs"):
             groups.setdefault(score.group, []).append(score)
     found = []
     for members in groups.values():
@@ -137,6 +141,15 @@ def changed(scores: Iterable[Rescore]) -> list[Change]:
             if _minus(member.was, before) != _minus(member.reward, now) or member.verdict == "differs"
         ]
     return sorted(found, key=lambda change: not change.flips)
+
+
+def _unscored(trajectory: Trajectory) -> str:
+    """Why there is nothing of the rollout's own to score."""
+    under = [call.key.rpartition(SUB_CALL)[0] for call in trajectory.calls.values() if call.what == "verify"]
+    called = sorted({trajectory.calls[key].instance for key in under if key in trajectory.calls})
+    if not called:
+        return "it has no answered call of a verifier"
+    return f"its verifier was asked by an agent that it called ({', '.join(called)}), not by its own"
 
 
 async def _reward(bulk: Bulk, trajectory: Trajectory, scored: Rescored) -> float:

@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from replay.apart import DEADLINE_S
-from replay.bulk import Bulk
+from replay.bulk import EXAMPLES, Bulk
 from replay.commands.common import (
     Config,
     Deadline,
@@ -64,7 +64,11 @@ def reverify(
     advantage within their group changes its sign. Without IDs, all completed
     rollouts of the run are scored.
 
-    Ends with 0 if no reward changes, 1 if one does, 2 if one could not be scored.
+    A rollout without a verifier of its own, such as one that only an agent that
+    it called was scored in, is told and counts for nothing.
+
+    Ends with 0 if no reward changes, 1 if one does, 2 if one could not be
+    scored, or none has a verifier of its own.
 
     \b
     replay reverify --run last --dry-run
@@ -86,8 +90,14 @@ def reverify(
             write_json(score)
     else:
         draw(scores, changes, dry_run=dry_run)
-    failed = any(score.verdict == "could not run" for score in scores)
-    raise typer.Exit(2 if failed else 1 if any(score.verdict == "differs" for score in scores) else 0)
+    raise typer.Exit(exit_code({score.verdict for score in scores}))
+
+
+def exit_code(verdicts: set[str]) -> int:
+    """2 also where nothing was scored."""
+    if "could not run" in verdicts or verdicts <= {"not scored"}:
+        return 2
+    return 1 if "differs" in verdicts else 0
 
 
 async def _reverify(
@@ -111,9 +121,12 @@ async def _reverify(
 def draw(scores: list[Rescore], changes: list[Change], *, dry_run: bool) -> None:
     """Tells what changed."""
     counts = Counter(score.verdict for score in scores)
-    told = f"{counted(len(scores), 'rollout')} scored again: {counts['same']:,} the same, {counts['differs']:,} changed"
+    tried = counted(len(scores) - counts["not scored"], "rollout")
+    told = f"{tried} scored again: {counts['same']:,} the same, {counts['differs']:,} changed"
     if counts["could not run"]:
         told += f", {counts['could not run']:,} could not be scored"
+    if counts["not scored"]:
+        told += f", {counts['not scored']:,} have no verifier of their own"
     console.print(told, style="bold", markup=False)
     for change in [each for each in changes if each.was != each.reward or each.flips][:_SHOWN]:
         one, other = change.advantages
@@ -124,9 +137,13 @@ def draw(scores: list[Rescore], changes: list[Change], *, dry_run: bool) -> None
             (flips, "yellow"),
         )
         console.print(line, soft_wrap=True)
-    reasons = Counter(score.reason or score.error for score in scores if score.reason or score.error)
-    for why, count in reasons.most_common(_SHOWN):
-        console.print(f"  {count:,} times: {why}", style="yellow", markup=False, soft_wrap=True)
+    reasons: dict[str, list[str]] = {}
+    for score in scores:
+        if why := (score.reason or score.error).replace(score.rollout_id, "…"):
+            reasons.setdefault(why, []).append(score.rollout_id)
+    for why, ids in sorted(reasons.items(), key=lambda reason: -len(reason[1]))[:_SHOWN]:
+        console.print(f"  {len(ids):,} times: {why}", style="yellow", markup=False, soft_wrap=True)
+        console.print(f"    such as {', '.join(ids[:EXAMPLES])}", style="dim", soft_wrap=True)
     flipped = sum(change.flips for change in changes)
     if flipped:
         console.print(f"{counted(flipped, 'advantage')} changed the sign", markup=False)

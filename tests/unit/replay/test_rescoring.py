@@ -86,6 +86,18 @@ def test_a_rollout_whose_verifier_is_not_known_is_said_not_to_be_scored(replay: 
     assert "how 'calc_env' was configured" in " ".join(out.split())
 
 
+def test_a_rollout_that_only_a_called_agent_was_scored_in_is_named_and_the_others_are_scored(replay: Replay) -> None:
+    """R7: it makes the command fail only where there is nothing else."""
+    delegating = GOLDEN / "delegating.jsonl"
+    code, out, _ = replay("reverify", "--file", SOLVER, "--file", delegating, "--dry-run")
+    assert code == 0
+    assert "1 rollout scored again: 1 the same, 0 changed, 1 have no verifier of their own" in out
+    assert "1 times: its verifier was asked by an agent that it called (solver), not by its own" in out
+    code, out, _ = replay("reverify", "--file", delegating, "--dry-run", "--json")
+    found = json.loads(out)
+    assert (code, found["verdict"]) == (2, "not scored")
+
+
 def score(rollout: str, was: float, reward: float | None, group: str = "g") -> Rescore:
     verdict = "same" if was == reward else "differs"
     return Rescore(rollout_id=rollout, group=group, verdict=verdict, was=was, reward=reward)  # type: ignore[arg-type]
