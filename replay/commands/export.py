@@ -17,10 +17,11 @@ from replay.exports.golden import Scrubber, golden_lines, secrets_here
 from replay.exports.lines import event_lines
 from replay.exports.otlp import traces
 from replay.exports.page import html_page
+from replay.exports.samples import sample_lines
 from replay.facts import Facts, facts_of
 from replay.names import find_rollout
 from replay.opening import Where, open_source, run_in
-from replay.source import Source, load
+from replay.source import Source, load, with_captures
 from replay.trajectory import Trajectory
 
 Format = Literal["events", "chat", "items", "samples", "golden", "otlp", "chrome", "html"]
@@ -86,7 +87,8 @@ def export(
     otlp     OpenTelemetry spans, GenAI conventions; a rollout a line (OTLP JSON)
     chrome   one trace for ui.perfetto.dev or chrome://tracing
     html     one rollout as one page, without scripts, for anybody
-    samples  token IDs for a trainer: `jetgym export samples` writes them
+    samples  token IDs for a trainer, one sample a line; packed, in binary files or
+             of a large run: `jetgym export samples`
 
     With --output FILE, --json says what was written. Ends with 0, or with 2 if
     a rollout could not be written; the others are.
@@ -101,11 +103,6 @@ def export(
     place = where(run, url, namespace, file)
     if format not in FORMATS:
         raise Misused(f"there is no format {format!r}; there are: {', '.join(FORMATS)}")
-    if format == "samples":
-        raise Misused(
-            "samples are made with the tokens of a whole run, packed and checked against a tokenizer: "
-            "`jetgym export samples` writes them (docs/samples.md)"
-        )
     if not rollouts and run is None and not file:
         raise Misused("name rollouts, or a run with --run (`--run last` is the newest)")
     if json and output is None:
@@ -168,6 +165,7 @@ class _Exporter:
     def __init__(self, source: Source, facts: Facts, wish: _Wish) -> None:
         self._source, self._facts, self._wish = source, facts, wish
         self.left_out: dict[str, str] = {}
+        self._samples = wish.format == "samples"
         secrets = [*secrets_here(), *wish.secrets] if wish.format == "golden" else []
         self.scrubber = Scrubber(secrets, Path.cwd())
 
@@ -196,7 +194,8 @@ class _Exporter:
 
     async def _loaded(self, ids: list[str]) -> AsyncIterator[tuple[int, Trajectory]]:
         for number, rollout in enumerate(ids, start=1):
-            yield number, await load(self._source, rollout)
+            trajectory = await load(self._source, rollout)
+            yield number, await with_captures(self._source, trajectory) if self._samples else trajectory
 
     def _told(self, trajectory: Trajectory) -> Iterator[bytes]:
         match self._wish.format:
@@ -204,6 +203,8 @@ class _Exporter:
                 yield msgspec.json.encode(chat_line(trajectory)) + b"\n"
             case "items":
                 yield msgspec.json.encode(items_line(trajectory)) + b"\n"
+            case "samples":
+                yield from sample_lines(trajectory)
             case "otlp":
                 yield from traces(trajectory, content=self._wish.content)
                 yield b"\n"

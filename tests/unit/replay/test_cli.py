@@ -6,10 +6,13 @@ import re
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from contracts.codec import encode
 from replay.cli import COMMANDS, main
 from replay.file_source import export_lines
+from tests.unit.contracts.conversations import capture
 from tests.unit.replay.examples import recorded_run, task
 from tests.unit.replay.recorder import Recorder
 
@@ -145,10 +148,24 @@ def test_export_says_what_it_wrote_and_never_over_a_file(replay: Replay, log: Pa
     assert json.loads((tmp_path / "x.json").read_text())["traceEvents"]
 
 
-def test_export_of_samples_points_to_the_command_that_makes_them(replay: Replay, log: Path) -> None:
-    code, _, err = replay("export", "last", "--file", log, "--format", "samples")
+def test_export_of_samples_is_a_line_for_each_where_tokens_were_captured(replay: Replay, tmp_path: Path) -> None:
+    """The other rollouts are named, with what to do."""
+    recorder = recorded_run(2)
+    for place, recorded in enumerate(recorder.log):
+        event = recorded.event
+        if (event.rolloutid, event.type) == ("r1-00000-00", "model.replied"):
+            tokens = capture([1, 2], [3]) if event.callkey == "m_0" else capture([1, 2, 3, 4], [5, 6])
+            event = msgspec.structs.replace(event, capture=msgspec.Raw(msgspec.json.encode(tokens)))
+            recorder.log[place] = msgspec.structs.replace(recorded, event=event, raw=encode(event))
+    log = write(tmp_path / "log.jsonl", recorder)
+    code, out, err = replay("export", "--file", log, "--format", "samples")
     assert code == 2
-    assert "`jetgym export samples`" in err
+    (line,) = map(json.loads, out.splitlines())
+    assert (line["rollout_id"], line["reward"], line["group"]) == ("r1-00000-00", 1, "r1-00000")
+    assert line["tokens"] == [1, 2, 3, 4, 5, 6]
+    assert line["mask"] == [False, False, True, False, True, True]
+    assert "r1-00001-00 is left out" in err
+    assert "`token_ids: true` in the model's config" in " ".join(err.split())
 
 
 def test_what_was_exported_and_imported_is_exported_as_the_same_bytes(
