@@ -79,8 +79,8 @@ def departure_of(
 ) -> Departure | None:
     """Where this code departs from one recorded execution of an agent; None where it does the same to the end.
 
-    With `loose` calls may ask for something else and the response may be another, as long as the same instances are
-    called under the same keys and the reward is the same.
+    With `loose` calls may ask for something else, and the response or the text of an error may be another, as long as
+    the same instances are called under the same keys and the reward or the kind of the error is the same.
     Raises `BrokenHistory` where the recorded events are no history of one execution.
     """
     was = trajectory.ending(run.replied)
@@ -185,7 +185,7 @@ def _compared(
         if one == other or (loose and was.reward == now.reward):
             return None
         return _departed(run, agent, "the result is another one", first_difference(one, other))
-    if same_failure(was, now):
+    if same_failure(was, now) or (loose and _same_kind(was, now)):
         return None
     return _departed(run, agent, "the code ends in another way", ("", _told(was), _told(now)))
 
@@ -193,6 +193,10 @@ def _compared(
 def same_failure(was: RolloutResult | RolloutFailure | None, now: RolloutResult | CallError) -> bool:
     """Whether both failed, in the same way: with the same kind and message, from whatever line."""
     return isinstance(was, RolloutFailure) and isinstance(now, CallError) and _told(was) == _told(now)
+
+
+def _same_kind(was: RolloutResult | RolloutFailure, now: RolloutResult | CallError) -> bool:
+    return isinstance(was, RolloutFailure) and isinstance(now, CallError) and was.kind == now.kind
 
 
 def _told(outcome: RolloutResult | RolloutFailure | CallError) -> str:

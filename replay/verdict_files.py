@@ -1,7 +1,6 @@
 """Writes verdicts into files for programs: JUnit XML for a CI, JSON lines for everything else.
 
-Called by `replay verify`. A JUnit file holds those that are not the same one by one, and of the others only how many
-there are: a CI shows what fails, and a run may have 65,536.
+Called by `replay verify`. Each verdict is written as it comes, so a run may have any number of rollouts.
 """
 
 from pathlib import Path
@@ -60,7 +59,12 @@ class Junit:
     def add(self, verdict: Verdict) -> None:
         """Writes one."""
         self._counts[verdict.verdict] += 1
+        case = (
+            f"<testcase classname={_attribute(verdict.implementation or verdict.agent or 'replay')} "
+            f"name={_attribute(verdict.rollout_id)}"
+        )
         if verdict.verdict == "same":
+            self._file.write(f"{case}/>\n".encode())
             return
         tag, said = _TAGS[verdict.verdict], verdict.reason
         if (departure := verdict.departure) is not None:
@@ -70,9 +74,7 @@ class Junit:
             )
         message = said.partition("\n")[0]
         self._file.write(
-            f"<testcase classname={_attribute(verdict.implementation or verdict.agent)} "
-            f"name={_attribute(verdict.rollout_id)}><{tag} message={_attribute(message)}>{escape(safe(said))}"
-            f"</{tag}></testcase>\n".encode()
+            f"{case}><{tag} message={_attribute(message)}>{escape(safe(said))}</{tag}></testcase>\n".encode()
         )
 
     def _assemble(self) -> None:
@@ -84,8 +86,6 @@ class Junit:
         )
         with self._path.open("wb") as out, self._cases.open("rb") as cases:
             out.write(f'<?xml version="1.0" encoding="UTF-8"?>\n{head}\n'.encode())
-            if counts["same"]:
-                out.write(f'<testcase classname="replay" name="{counts["same"]} rollouts are the same"/>\n'.encode())
             for line in cases:
                 out.write(line)
             out.write(b"</testsuite>\n")

@@ -51,7 +51,8 @@ def verify(
     loose: Annotated[
         bool,
         typer.Option(
-            "--loose", help="Compare which calls are made, and the reward; not what they ask for, nor the response."
+            "--loose",
+            help="Compare which calls are made, and the reward or the kind of the error; not what is asked or said.",
         ),
     ] = False,
     jobs: Annotated[

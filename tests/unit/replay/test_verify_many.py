@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from components.agents.base import AgentConfig
 from components.agents.simple_agent.app import SimpleAgent
+from contracts.responses import Response, ResponseCreateParams
 from replay.engine import departure_of
 from replay.trajectory import Trajectory
 from replay.verdict_files import Junit
 from replay.verify import Verdict
-from tests.unit.replay.examples import CALCULATOR, edited, recorded_run, trajectory_of
+from tests.unit.replay.examples import CALCULATOR, Clumsy, calculator, edited, recorded_run, task, trajectory_of
+from tests.unit.replay.recorder import Recorder
 from tests.unit.replay.test_cli import Replay, log, replay, tamper
 
 __all__ = ["log", "replay"]
@@ -32,6 +35,8 @@ def test_verdicts_go_into_files_beside_the_summary(replay: Replay, log: Path, tm
     assert [verdict["verdict"] for verdict in verdicts] == ["same", "differs", "same"]
     suite = ET.parse(tmp_path / "v.xml").getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "0")
+    assert [case.get("name") for case in suite] == ["r1-00000-00", "r1-00001-00", "r1-00002-00"]
+    assert {case.get("classname") for case in suite} == {"simple_agent"}
     (failed,) = [case for case in suite if case.find("failure") is not None]
     assert failed.get("name") == "r1-00001-00"
     assert list(tmp_path.glob("*.partial")) == []
@@ -60,6 +65,26 @@ def test_loose_says_nothing_of_other_arguments_and_still_of_other_calls() -> Non
     assert departure_of(other, run, SimpleAgent, CALCULATOR, loose=True) is None
     fewer = Trajectory("r1-00000-00", [event for event in trajectory.events if event.event.callkey != "m1_0"])
     assert departure_of(fewer, next(fewer.executions()), SimpleAgent, CALCULATOR, loose=True) is not None
+
+
+def test_loose_compares_the_kinds_of_errors_and_not_their_texts() -> None:
+    class Wordy(Clumsy):
+        async def responses(self, request: ResponseCreateParams) -> Response:
+            await self.model.responses(request)
+            raise RuntimeError("another text")
+
+    class Cured(Clumsy):
+        async def responses(self, request: ResponseCreateParams) -> Response:
+            return await self.model.responses(request)
+
+    config = AgentConfig(model="policy", resources="calc_env")
+    recorder = Recorder({"calc": (Clumsy, config)}, calculator)
+    recorder.rollout("r1-00000-00", "calc", task())
+    trajectory = trajectory_of(recorder)
+    run = next(trajectory.executions())
+    assert departure_of(trajectory, run, Wordy, config) is not None
+    assert departure_of(trajectory, run, Wordy, config, loose=True) is None
+    assert departure_of(trajectory, run, Cured, config, loose=True) is not None
 
 
 @pytest.mark.parametrize("flag", [[], ["--loose"]])
