@@ -85,11 +85,14 @@ def _draw_spread(page: Page, title: str, spread: SpreadFigures, tell: Tell) -> N
     page.write(Text.assemble((title, "bold"), (f"  {_summary(spread, tell)}", "dim")), rest="  ")
     if len(spread.bins) == 1:
         return
-    most = max(bin_.count for bin_ in spread.bins)
+    bars: dict[str, int] = {}
+    for bin_ in spread.bins:  # those that are told alike are one bar
+        told = _range(bin_, tell)
+        bars[told] = bars.get(told, 0) + bin_.count
+    most = max(bars.values())
     room = max(8, min(60, page.width - _RANGE - _COUNT - 4))
-    for bin_ in spread.bins:
-        bar = _bar(bin_.count / most * room)
-        page.write(Text.assemble((f"{_range(bin_, tell):>{_RANGE}}  ", "dim"), (bar, "cyan"), f" {bin_.count:,}"))
+    for told, count in bars.items():
+        page.write(Text.assemble((f"{told:>{_RANGE}}  ", "dim"), (_bar(count / most * room), "cyan"), f" {count:,}"))
 
 
 def _summary(spread: SpreadFigures, tell: Tell) -> str:
@@ -103,7 +106,8 @@ def _summary(spread: SpreadFigures, tell: Tell) -> str:
 
 
 def _range(bin_: Bin, tell: Tell) -> str:
-    return tell(bin_.low) if bin_.low == bin_.high else f"{tell(bin_.low)} to {tell(bin_.high)}"
+    low, high = tell(bin_.low), tell(bin_.high)
+    return low if low == high else f"{low} to {high}"
 
 
 def _bar(length: float) -> str:

@@ -3,6 +3,8 @@
 import io
 from pathlib import Path
 
+import msgspec
+import pytest
 from rich.console import Console
 
 from components.agents.base import AgentConfig
@@ -10,6 +12,7 @@ from replay.charts import draw_figures
 from replay.facts import facts_of
 from replay.figures import NAMES, RunFigures, figures_of
 from replay.file_source import FileSource, export_lines
+from replay.spread import Spread
 from tests.unit.replay.examples import CALC, Clumsy, calculator, recorded_run, task
 from tests.unit.replay.recorder import Recorder
 
@@ -85,3 +88,18 @@ async def test_the_page_fits_80_columns(tmp_path: Path) -> None:
     assert max(map(len, told.splitlines())) <= 80
     assert "1 agent_error, such as r1-00003-00" in told
     assert "multiply" in told
+
+
+@pytest.mark.parametrize("milliseconds", [(64.1, 64.2, 64.3, 70.0), tuple(64 + place / 100 for place in range(200))])
+async def test_each_bar_of_a_histogram_has_a_name_of_its_own(tmp_path: Path, milliseconds: tuple[float, ...]) -> None:
+    """Whether it is of one value or of a range."""
+    spread = Spread()
+    for value in milliseconds:
+        spread.add(value / 1000)
+    found = msgspec.structs.replace(await figures(tmp_path / "log.jsonl", mixed()), duration_s=spread.figures())
+    output = io.StringIO()
+    draw_figures(found, Console(file=output, width=80))
+    _, _, told = output.getvalue().partition("\nduration")
+    bars = [line.split("  █")[0].split("  ▏")[0].strip() for line in told.splitlines()[1:] if " ms  " in line]
+    assert len(bars) > 1
+    assert len(set(bars)) == len(bars)
