@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from contracts.events import Event, Recorded
+from replay.errors import UnknownName
 from replay.payloads import Heads
 from replay.trajectory import Trajectory
 
@@ -48,6 +49,7 @@ async def load(source: Source, rollout_id: str) -> Trajectory:
 
     Of a long one only the outline is in memory (`payloads`). Not with its captures that are claim checks
     (`with_captures`), which are large, and which nothing but samples and comparisons looks at.
+    Raises `UnknownName`, `NoSource`, `BrokenHistory`.
     """
     heads = Heads()
     events = []
@@ -55,6 +57,8 @@ async def load(source: Source, rollout_id: str) -> Trajectory:
         if (reference := recorded.event.dataref) and reference not in heads.payloads:
             heads.payloads.add(reference, await source.data(recorded.event))
         events.append(heads.of(recorded))
+    if not events:
+        raise UnknownName(f"there is no rollout {rollout_id!r} in {source.name}")
     return Trajectory(rollout_id, events, heads.payloads)
 
 

@@ -20,6 +20,8 @@ Key = Callable[[Entry], float | str | None]
 _WORD: Final = re.compile(
     r"""(?P<not>-?)(?:(?P<name>[a-z_]+)(?P<sign><=|>=|!=|[:=<>]))?(?P<value>"[^"]*"|\S+)""", re.IGNORECASE
 )
+_HALF: Final = re.compile(r"(?P<name>[a-z_]*)(?P<sign><=|>=|!=|[:=<>])|(<=|>=|!=|[=<>])\S+", re.IGNORECASE)
+"""A comparison without what to compare with, or without what is to be compared."""
 _SIGNS: Final = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq, ":": eq, "!=": ne}
 
 _NUMBERS: Final[dict[str, Callable[[Entry], float | None]]] = {
@@ -58,7 +60,7 @@ def filter_of(text: str) -> Keep:
     """What the words of a filter keep. Raises `Misused` where they make no sense."""
     conditions: list[Keep] = []
     for word in _WORD.finditer(text):
-        keep = _condition(word["name"], word["sign"], word["value"].strip('"'))
+        keep = _condition(word["name"], word["sign"], word["value"])
         conditions.append(_denied(keep) if word["not"] else keep)
     if len(conditions) == 1:
         return conditions[0]
@@ -75,7 +77,10 @@ def key_of(name: str) -> Key:
 
 def _condition(name: str | None, sign: str | None, value: str) -> Keep:
     if name is None or sign is None:
-        return _anywhere(value)
+        return _anywhere(_text(value))
+    if value.startswith('"') != value.endswith('"') or value == '"':
+        raise Misused(f"a quote is not closed in {name}{sign}{value}")
+    value = value.strip('"')
     name = name.lower()
     if (number := _NUMBERS.get(name)) is not None:
         return _compared(name, number, sign, value)
@@ -86,6 +91,20 @@ def _condition(name: str | None, sign: str | None, value: str) -> Keep:
     if sign == ":":
         return _anywhere(f"{name}:{value}")
     raise Misused(f"nothing is called {name!r}; there are: {', '.join(NAMES)}")
+
+
+def _text(word: str) -> str:
+    """A word that is looked for as it is. Raises `Misused` where it is half of a comparison, or of a quotation."""
+    if len(word) > 1 and word.startswith('"') and word.endswith('"'):
+        return word[1:-1]
+    if '"' in word:
+        raise Misused(f"a quote is not closed in {word}")
+    half = _HALF.fullmatch(word)
+    if half is not None and (half["sign"] != ":" or half["name"].lower() in NAMES):
+        raise Misused(
+            f"{word} compares nothing: write it as one word, such as reward<0.5; in quotes it is looked for as a text"
+        )
+    return word
 
 
 def _compared(name: str, number: Callable[[Entry], float | None], sign: str, value: str) -> Keep:

@@ -60,6 +60,8 @@ class Library:
         """The run, being read if it was not before. Raises `UnknownName`, `NoSource`."""
         if not self.where.is_local:
             shelf = self._shelf(_ELSEWHERE, self.where, None)
+            if await shelf.lacks(run_id):
+                raise UnknownName(f"there is no run {run_id!r} here")
             return Opened(run_id=run_id, shelf=shelf, alone=False)
         place = await asyncio.to_thread(self._place, run_id)
         where = msgspec.structs.replace(self.where, run=str(place.path))

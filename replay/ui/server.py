@@ -189,9 +189,9 @@ class _Pages:
         )
 
     async def around(self, request: web.Request) -> web.StreamResponse:
-        run = await self._run(request)
+        run, rollout = await self._known(request)
         asked = request.query
-        return _json(self._tables.around(run, asked.get("filter", ""), asked.get("sort", ""), _rollout(request)))
+        return _json(self._tables.around(run, asked.get("filter", ""), asked.get("sort", ""), rollout))
 
     async def rollout(self, request: web.Request) -> web.StreamResponse:
         run, trajectory = await self._trajectory(request)
@@ -219,9 +219,9 @@ class _Pages:
         return _json(event_lines(trajectory))
 
     async def event(self, request: web.Request) -> web.StreamResponse:
-        run = await self._run(request)
+        run, rollout = await self._known(request)
         async with run.shelf.source() as source:
-            found = await event_data(source, _rollout(request), int(request.match_info["seq"]))
+            found = await event_data(source, rollout, int(request.match_info["seq"]))
         return _json(found) if found is not None else _json({"error": "there is no such event"}, 404)
 
     async def diff(self, request: web.Request) -> web.StreamResponse:
@@ -249,12 +249,12 @@ class _Pages:
         return _json(found) if found is not None else _json({"error": "there is no such command"}, 404)
 
     async def _fork(self, request: web.Request) -> tuple[list[str], bytes | None]:
-        run = await self._run(request)
+        run, rollout = await self._known(request)
         try:
             asked = _FORK.decode(await request.read())
         except msgspec.DecodeError as error:
             raise Misused(f"the fork that is asked for: {error}") from error
-        return words_of(run.shelf.where, _rollout(request), asked)
+        return words_of(run.shelf.where, rollout, asked)
 
     async def _run(self, request: web.Request) -> Opened:
         run = await self._library.open(request.match_info["run"])
@@ -262,9 +262,16 @@ class _Pages:
         return run
 
     async def _trajectory(self, request: web.Request) -> tuple[Opened, Trajectory]:
-        run = await self._run(request)
+        run, rollout = await self._known(request)
+        return run, await run.shelf.trajectory(rollout)
+
+    async def _known(self, request: web.Request) -> tuple[Opened, str]:
+        """The run and the ID of one of its rollouts. Raises `UnknownName`."""
+        run, rollout = await self._run(request), rollout_id(request.match_info["rollout"])
         await run.shelf.ready()
-        return run, await run.shelf.trajectory(_rollout(request))
+        if run.shelf.entry(rollout) is None and run.shelf.state in ("live", "at rest"):
+            raise UnknownName(f"run {run.run_id} has no rollout {rollout!r}")
+        return run, rollout
 
 
 async def _tell_news(shelf: Shelf, response: web.StreamResponse) -> None:
@@ -279,10 +286,6 @@ async def _tell_news(shelf: Shelf, response: web.StreamResponse) -> None:
         news = {"version": seen, "state": shelf.state, "error": shelf.error}
         await response.write(b"data: " + msgspec.json.encode(news) + b"\n\n")
         await asyncio.sleep(_PAUSE_S)
-
-
-def _rollout(request: web.Request) -> str:
-    return rollout_id(request.match_info["rollout"])
 
 
 def _count(asked: Mapping[str, str], name: str, default: int = 0) -> int:

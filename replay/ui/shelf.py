@@ -51,6 +51,7 @@ class Shelf:
         self.facts = Facts(())
         self.where, self._place = where, place
         self._by_id: dict[str, Entry] = {}
+        self._runs: set[str] = set()
         self._seen: dict[int, int] = {}
         """Up to where each partition was read."""
         self._made = Entries(self.facts)
@@ -86,6 +87,12 @@ class Shelf:
     def entry(self, rollout_id: str) -> Entry | None:
         """A rollout's entry, if it is known by now."""
         return self._by_id.get(rollout_id)
+
+    async def lacks(self, run_id: str) -> bool:
+        """Whether it has been read, and holds nothing of this run."""
+        if run_id not in self._runs:
+            await self.ready()
+        return run_id not in self._runs and self.state in ("live", "at rest")
 
     async def changed(self, version: int) -> int:
         """Waits until there is something newer than `version`; returns what is the newest."""
@@ -189,6 +196,7 @@ class Shelf:
             if known is None:
                 entry = self._made.requested(recorded, await source.data(recorded.event))
                 self._by_id[rollout] = entry
+                self._runs.add(entry.run_id)
                 self.entries.append(entry)
         elif recorded.event.type == "rollout.revised":
             if known is not None:

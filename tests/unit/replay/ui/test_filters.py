@@ -35,6 +35,8 @@ CASES = [
     ("-maths", False, False),
     ("deadline", False, True),
     ("http://x", False, False),
+    ("answer:", False, False),
+    ('"reward<"', False, False),
 ]
 
 
@@ -50,6 +52,13 @@ def test_words_are_joined_by_and(words: str, good: bool, bad: bool) -> None:
         ("reward<much", "reward is a number, and 'much' is none"),
         ("agent>solver", "agent is a text: write agent:solver"),
         ("rewards>1", "nothing is called 'rewards'"),
+        ("reward<", "reward< compares nothing: write it as one word, such as reward<0.5"),
+        ("-reward>=", "reward is a number, and '=' is none"),
+        ("reward < 0.5", "< compares nothing"),
+        ("<0.5", "<0.5 compares nothing"),
+        ("agent:", "agent: compares nothing"),
+        ('agent:"two words', 'a quote is not closed in agent:"two'),
+        ('"two words', 'a quote is not closed in "two'),
     ],
 )
 def test_what_makes_no_sense_is_said(words: str, why: str) -> None:

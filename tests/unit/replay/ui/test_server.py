@@ -48,9 +48,26 @@ async def test_what_makes_no_sense_is_refused_with_the_reason(tmp_path: Path) ->
         assert wrong["error"].startswith("nothing is called 'rewards'; there are: task, rollout")
         assert (await pages.get(R, 400, sort="colour"))["error"].startswith("no column is called 'colour'")
         assert (await pages.get(R, 400, offset="-1"))["error"] == "offset is a number, and '-1' is none"
-        assert "error" in await pages.get(f"{R}/r1-00000-07", 400)
         assert "error" in await pages.get(f"{R}/a.b", 404)
         assert await pages.get("nothing", 404) == {"error": "Not Found"}
+
+
+@pytest.mark.parametrize("what", ["", "/around", "/steps/m_0", "/tokens", "/events", "/events/1", "/diff"])
+async def test_a_rollout_that_is_not_there_is_not_found(tmp_path: Path, what: str) -> None:
+    async with serving(tmp_path, recorded_run().log) as pages:
+        found = await pages.get(f"{R}/r1-00000-07{what}", 404, **{"with": "r1-00000-00"})
+        assert found == {"error": "run r1 has no rollout 'r1-00000-07'"}
+
+
+async def test_whatever_is_not_there_is_not_found(tmp_path: Path) -> None:
+    async with serving(tmp_path, recorded_run().log) as pages:
+        for what in ("charts", "pools", "changes", "rollouts", "rollouts/r1-00000-00"):
+            assert await pages.get(f"runs/r7/{what}", 404) == {"error": "there is no run 'r7' here"}
+        for what in ("steps/m_77", "events/99999"):
+            assert "error" in await pages.get(f"{R}/r1-00000-00/{what}", 404)
+        for other in ("r1-00000-07", "r7-00000-00"):
+            assert other in (await pages.get(f"{R}/r1-00000-00/diff", 404, **{"with": other}))["error"]
+        assert "error" in await pages.get("jobs/77", 404)
 
 
 async def test_a_rollouts_page_has_its_facts_its_story_and_its_lanes(tmp_path: Path) -> None:
