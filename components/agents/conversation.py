@@ -3,7 +3,6 @@
 Used by authors of agents inside `responses`. Pure.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 
 from contracts.base import ApiModel
@@ -115,8 +114,9 @@ def _total(usages: Sequence[ResponseUsage | None]) -> ResponseUsage | None:
 
 def _sums(details: Sequence[ApiModel | None]) -> dict[str, int]:
     """Each count that some turn knows, summed; what no turn knows is left out: unknown is not zero."""
-    counts: Counter[str] = Counter()
+    counts: dict[str, int] = {}
     for turn in details:
-        if turn is not None:
-            counts.update({name: count for name, count in turn if isinstance(count, int)})
-    return dict(counts)
+        for name, count in turn or ():
+            if isinstance(count, int):
+                counts[name] = counts.get(name, 0) + count
+    return counts
