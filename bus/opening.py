@@ -1,23 +1,26 @@
 """How does a command get at a log: where a server serves it, or at rest in a run's directory?
 
-Called by the commands that read or tend a log. A log at rest is served for as long as the command takes. What the log
-is like, its streams say. Nothing is ever created here: a log that is not there is an error.
+Called by the commands that read or tend a log. The log of a run on a deployment elsewhere is where its config says. A
+log at rest is served for as long as the command takes. What the log is like, its streams say. Nothing is ever created
+here: a log that is not there is an error.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
+import yaml
 
 from bus.bus import Bus
 from bus.connection import Connection, connect
 from bus.errors import NoLog
-from bus.run_folder import LOG, live
+from bus.run_folder import CONFIG, LOG, live
 from bus.server import EmbeddedServer
 from bus.topology import PARTITIONS, LogConfig, stream_info
+from contracts.deployments import REDACTED
 
 _FIRST: Final = "_0"
 _BLOBS: Final = "_blobs"
@@ -28,21 +31,55 @@ class _Streams(msgspec.Struct):
     streams: list[str] | None = None
 
 
-def log_of(folder: Path) -> str | Path:
-    """Where the log of a run or of a deployment is: the URL of what is live in its directory, else the store there.
+class LogPlace(NamedTuple):
+    """Where a log is."""
+
+    where: str | Path
+    """A URL, or a store at rest."""
+    namespace: str | None = None
+    """None where it is not known."""
+    recorded: bool = False
+    """The URL is that of a run that may have ended long ago: another log may be there by now."""
+
+
+def log_of(folder: Path) -> LogPlace:
+    """Where the log of a run or of a deployment is: live, at rest in its directory, or elsewhere as its config says.
 
     Raises `NoLog`.
     """
     facts = live(folder)
     if facts:
-        return str(facts["url"])
+        return LogPlace(str(facts["url"]), facts.get("namespace"))
+    at_rest = (folder / LOG).is_dir()
+    if not at_rest and (url := url_of(folder)) is not None:
+        if REDACTED in url:
+            raise NoLog(f"{folder} ran at {url}, and the secret of the URL is not kept: name it whole with --url")
+        return LogPlace(url, recorded(folder, "log").get("namespace"), recorded=True)
     if facts is not None:
-        raise NoLog(
-            f"{folder} is used by a jetgym whose server cannot be reached yet, or that uses one elsewhere (--url)"
-        )
-    if not (folder / LOG).is_dir():
+        raise NoLog(f"{folder} is used by a jetgym whose server cannot be reached yet")
+    if not at_rest:
         raise NoLog(f"{folder} has no {LOG}/: name the server that has its log with --url")
-    return folder / LOG
+    return LogPlace(folder / LOG)
+
+
+def url_of(folder: Path) -> str | None:
+    """The URL of the server that has the log of a directory, live or as recorded; None where it was its own.
+
+    Raises `NoLog`.
+    """
+    found: str | None = (live(folder) or {}).get("url") or recorded(folder, "server").get("url")
+    return found
+
+
+def recorded(folder: Path, section: str) -> dict[str, Any]:
+    """A section of the resolved config of a directory; empty where it has none. Raises `NoLog`."""
+    path = folder / CONFIG
+    try:
+        config = yaml.safe_load(path.read_text()) if path.is_file() else {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise NoLog(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    found = config.get(section) if isinstance(config, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 @asynccontextmanager

@@ -1,18 +1,23 @@
 """Who uses a run's directory right now?
 
-`RunFiles` holds the directory for one process at a time and says how to reach what is live in it. Called by the
-commands; what the files of the directory are called, `bus.run_folder` says.
+`RunFiles` holds the directory for one process at a time and says how to reach what is live in it. Of a start that
+failed it leaves what workers said, and no log. Called by the commands; what the files of the directory are called,
+`bus.run_folder` says.
 """
 
 import fcntl
 import json
 from contextlib import suppress
 from pathlib import Path
+from shutil import rmtree
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Final, Self
 
-from bus.run_folder import LIVE, live
+from bus.run_folder import CONFIG, LIVE, LOG, MATERIALIZED, WORKER_LOGS, live
 from orchestrator.errors import UsageError
+
+_BEGUN: Final = (MATERIALIZED, CONFIG)
+"""What a run or a deployment writes once it has come up."""
 
 
 class RunFiles:
@@ -21,11 +26,12 @@ class RunFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._file: IO[str] | None = None
-        self._made = False
+        self._made = self._begun = False
 
     def __enter__(self) -> Self:
         self._made = not self.folder.exists()
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._begun = (self.folder / LOG).exists()
         self._file = (self.folder / LIVE).open("a+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -42,6 +48,10 @@ class RunFiles:
         assert self._file is not None
         (self.folder / LIVE).unlink(missing_ok=True)
         self._file.close()
+        if kind is not None and not self._begun and not any((self.folder / name).exists() for name in _BEGUN):
+            rmtree(self.folder / LOG, ignore_errors=True)  # nothing was asked for in it
+            with suppress(OSError):
+                (self.folder / WORKER_LOGS).rmdir()
         if self._made:
             with suppress(OSError):  # something is in it, so it stays
                 self.folder.rmdir()

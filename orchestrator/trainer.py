@@ -116,6 +116,7 @@ class Trainer:
             deployment = await stack.enter_async_context(Deployment.start(checked, files, report))
             (folder / CONFIG).write_text(config.to_yaml(checked.descriptions))
             trainer = await stack.enter_async_context(cls._open(deployment, run, options))
+            write_metrics(folder / METRICS, trainer.state())  # it makes the directory a run's
             stack.callback(lambda: write_metrics(folder / METRICS, trainer.state()))
             yield trainer
 

@@ -14,6 +14,7 @@ import msgspec
 
 from bus import BusError, EmbeddedServer, LogConfig
 from bus.errors import StoreInUse
+from bus.opening import url_of
 from bus.run_folder import RESULTS
 from contracts.deployments import REDACTED
 from replay.errors import NoSource, UnknownName
@@ -21,7 +22,7 @@ from replay.facts import facts_of
 from replay.file_source import FileSource
 from replay.log_source import open_log
 from replay.names import LAST, find_run, one_of
-from replay.places import Place, find_place, live_url, log_of, places, url_of
+from replay.places import Place, find_place, live_url, log_of, places
 from replay.source import Source
 
 _BUSY_S: Final = 10.0
@@ -90,7 +91,7 @@ async def run_in(source: Source, where: Where, rollout: str | None = None) -> st
 @asynccontextmanager
 async def _open_elsewhere(run: Place) -> AsyncIterator[Source]:
     """The log of a deployment elsewhere that the run used, at the URL that the run has recorded."""
-    log, url = log_of(run), url_of(run)
+    log, url = log_of(run), url_of(run.path)
     namespace = "" if log.namespace == LogConfig().namespace else f" --namespace {log.namespace}"
     ways = (
         f"Name the log with --url nats://HOST:PORT{namespace}, or, where it is on this machine, with --run and the "

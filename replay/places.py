@@ -4,16 +4,18 @@ What is in a run's directory, `bus.run_folder` says. Called by `opening` and by 
 starts nothing.
 """
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import yaml
 from pydantic import ValidationError
 
 from bus import LogConfig
-from bus.run_folder import CONFIG, LOG, MATERIALIZED, live, run_id
+from bus.opening import recorded
+from bus.run_folder import CONFIG, LOG, MATERIALIZED, METRICS, live, run_id
 from replay.errors import NoSource
 from replay.names import LAST, one_of
 
@@ -25,7 +27,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     """The directory's name where it is no run's."""
     started: datetime
-    """When its inputs were written."""
+    """When its inputs were written; a trainer's, when it was started last."""
 
     @property
     def store(self) -> Path | None:
@@ -48,8 +50,12 @@ def place(path: Path) -> Place | None:
 
 
 def places(results: Path) -> list[Place]:
-    """The runs below a directory, the newest first; a start that failed before it asked for a rollout is none."""
-    found = [run for inputs in results.glob(f"*/{MATERIALIZED}") if (run := place(inputs.parent)) is not None]
+    """The runs below a directory, the newest first, those of trainers that had a deployment of their own too.
+
+    A start that failed before it asked for a rollout is none, and neither is a deployment that others ran on.
+    """
+    folders = {path.parent for name in (MATERIALIZED, METRICS) for path in results.glob(f"*/{name}")}
+    found = [run for folder in folders if (run := place(folder)) is not None]
     return sorted(found, key=lambda run: run.started, reverse=True)
 
 
@@ -74,10 +80,22 @@ def find_place(results: Path, name: str | None) -> Place:
 
 
 def _run_id(path: Path) -> str:
-    try:
+    with suppress(OSError, msgspec.DecodeError):
         return run_id(path)
-    except (OSError, msgspec.DecodeError):
-        return path.name
+    with suppress(OSError, msgspec.DecodeError):
+        return _METRICS.decode((path / METRICS).read_bytes()).run.run_id
+    return path.name
+
+
+class _Run(msgspec.Struct):
+    run_id: str
+
+
+class _Metrics(msgspec.Struct):
+    run: _Run
+
+
+_METRICS: Final = msgspec.json.Decoder(_Metrics)
 
 
 def live_url(run: Place) -> str | None:
@@ -99,18 +117,8 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def log_of(run: Place) -> LogConfig:
-    """How the log was made, as the run's resolved config says it; raises `NoSource`."""
+    """How the log was made, as the run's resolved config says it; raises `NoSource`, `NoLog`."""
     try:
-        return LogConfig.of_record(_section(run, "log"))
+        return LogConfig.of_record(recorded(run.path, "log"))
     except ValidationError as error:
         raise NoSource(f"{run.path / CONFIG}: its `log` section is wrong: {error}") from error
-
-
-def url_of(run: Place) -> str | None:
-    """The URL of the server that has the run's log, live or as recorded; None where it was the run's own."""
-    return live_url(run) or _section(run, "server").get("url")
-
-
-def _section(run: Place, name: str) -> dict[str, Any]:
-    path = run.path / CONFIG
-    return (read_config(path) if path.is_file() else {}).get(name) or {}

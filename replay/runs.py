@@ -55,8 +55,9 @@ class _MetricsFile(msgspec.Struct):
 
 
 def local_runs(results: Path) -> list[RunRow]:
-    """The runs whose directories are below `results`, the newest first."""
-    return [_local_run(run.path, run.run_id, run.started) for run in places(results)]
+    """The runs whose directories are below `results`, the newest first; not those of trainers, which have no end."""
+    there = [run for run in places(results) if (run.path / MATERIALIZED).exists()]
+    return [_local_run(run.path, run.run_id, run.started) for run in there]
 
 
 def _local_run(folder: Path, run_id: str, started: datetime) -> RunRow:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from bus import Bus
-from bus.opening import log_of, open_log
+from bus.opening import LogPlace, log_of, open_log
 from bus.run_folder import MATERIALIZED, RESULTS, run_id
 from orchestrator.commands.failures import errors
 from orchestrator.errors import UsageError, nearest
@@ -45,10 +45,10 @@ def folder_of(where: Path | None) -> Path | None:
     raise UsageError(f"there is no directory {where}, nor {RESULTS / where}: name a run, or its log with --url")
 
 
-def place_of(folder: Path | None, url: str | None) -> str | Path:
+def place_of(folder: Path | None, url: str | None) -> LogPlace:
     """Where the log is; raises `UsageError` where it is not said, `NoLog` where it is not there."""
     if url is not None:
-        return url
+        return LogPlace(url)
     if folder is None:
         raise UsageError("name the directory of a run, or the server that has its log with --url")
     return log_of(folder)
@@ -56,8 +56,22 @@ def place_of(folder: Path | None, url: str | None) -> str | Path:
 
 @asynccontextmanager
 async def opened(folder: Path | None, url: str | None, namespace: str | None) -> AsyncIterator[Bus]:
-    """The log of a directory, or at a URL; raises as `place_of` and `open_log`."""
-    async with open_log(place_of(folder, url), namespace, name="orchestrator") as bus:
+    """The log of a directory, or at a URL; raises as `place_of` and `open_place`."""
+    async with open_place(place_of(folder, url), namespace, folder) as bus:
+        yield bus
+
+
+@asynccontextmanager
+async def open_place(place: LogPlace, namespace: str | None, folder: Path | None) -> AsyncIterator[Bus]:
+    """The log there; raises as `open_log`, and `UsageError` where it does not hold the run of the directory."""
+    async with open_log(place.where, namespace or place.namespace, name="orchestrator") as bus:
+        if place.recorded and folder is not None and (folder / MATERIALIZED).exists():
+            run = run_id(folder)
+            if run not in await runs_of(bus):
+                raise UsageError(
+                    f"{folder} ran on the log at {place.where}, and the one that is there now does not hold {run}: "
+                    f"name the log with --url"
+                )
         yield bus
 
 

@@ -5,12 +5,10 @@ from typing import Annotated
 
 import typer
 
-from bus.opening import open_log
-from bus.run_folder import LOG
+from bus.opening import LogPlace
 from orchestrator.collect import outcomes_in_log
 from orchestrator.commands.common import Steps, console, run_async
-from orchestrator.commands.logs import Namespace, Url, one_run, runs_of, unknown_run
-from orchestrator.errors import UsageError
+from orchestrator.commands.logs import Namespace, Url, one_run, open_place, place_of, runs_of, unknown_run
 from orchestrator.results import ResultFiles
 from orchestrator.run_files import RunFiles
 
@@ -30,22 +28,21 @@ def rebuild(
 ) -> None:
     """Writes rollouts.jsonl and failures.jsonl anew from the log, equal line for line.
 
-    The log is the one in the directory, or the one at --url.
+    The log is the one in the directory, the one that its run used elsewhere,
+    or the one at --url.
 
     \b
     jetgym rebuild results/first
     jetgym rebuild results/again --url nats://127.0.0.1:4222 --run r1129-1612-x7k2
     """  # noqa: D301 - the help keeps these lines as they are
-    if url is None and not (directory / LOG).is_dir():
-        raise UsageError(f"{directory} has no log/: name the server that has it with --url")
-    count = run_async(_rebuild(directory, run, url, namespace))
+    count = run_async(_rebuild(directory, run, place_of(directory, url), namespace))
     console.print(f"{count} rollouts from the log are in {directory}", markup=False)
 
 
-async def _rebuild(directory: Path, run: str | None, url: str | None, namespace: str | None) -> int:
+async def _rebuild(directory: Path, run: str | None, place: LogPlace, namespace: str | None) -> int:
     with Steps() as report, RunFiles(directory):
         report("opening the log")
-        async with open_log(url or directory / LOG, namespace, name="orchestrator") as bus:
+        async with open_place(place, namespace, directory) as bus:
             run = await one_run(bus, run, directory)
             if run not in await runs_of(bus):
                 raise await unknown_run(bus, run)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from bus.run_folder import LOG, RESULTS, live
 from orchestrator.commands.common import console, run_async
-from orchestrator.commands.logs import Json, Namespace, Url, Where, folder_of, opened, working
+from orchestrator.commands.logs import Json, Namespace, Url, Where, folder_of, open_place, place_of, working
 from orchestrator.errors import UsageError
 from orchestrator.feed_records import FeedState
 from orchestrator.grid import grid
@@ -89,8 +89,9 @@ async def _status(
 async def _observer(folder: Path | None, url: str | None, namespace: str | None) -> AsyncIterator[Observer]:
     facts = live(folder) if folder is not None and url is None else None
     store = folder / LOG if folder is not None and url is None else None
-    at_rest = store is not None and not facts
-    async with opened(folder, url, namespace or (facts or {}).get("namespace")) as bus:
+    place = place_of(folder, url)
+    at_rest = isinstance(place.where, Path)
+    async with open_place(place, namespace, folder) as bus:
         name = str(folder) if url is None else url
         workers = [] if at_rest else facts.get("workers", {}) if facts else None
         yield Observer(

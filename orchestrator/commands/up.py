@@ -54,6 +54,10 @@ async def _up(config: Config, folder: Path) -> None:
                 report.pause()
                 url = config.redactor.text(deployment.url)
                 console.print(f"ready at {url}; Ctrl-C stops it", markup=False)
-                for words in (["run", "--url", url, "--input", "TASKS.jsonl"], ["status", str(folder)]):
-                    console.print(f"  {typed('jetgym', *words)}", markup=False, soft_wrap=True)
+                for words in (
+                    ["jetgym", "run", "--url", url, "--input", "TASKS.jsonl"],
+                    ["jetgym", "status", str(folder)],
+                    ["replay", "list", "--run", str(folder)],
+                ):
+                    console.print(f"  {typed(*words)}", markup=False, soft_wrap=True)
                 await deployment.while_alive(asyncio.Event().wait())

@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from bus import Bus, LogConfig
+from bus.opening import url_of
 from bus.run_folder import CONFIG
 from replay.apart import DEADLINE_S
 from replay.bulk import Bulk
@@ -51,7 +52,7 @@ from replay.listing import ROLLOUTS, RowTable
 from replay.log_source import open_bus
 from replay.opening import Where, choose
 from replay.page import Page, number
-from replay.places import Place, live_url, log_of, read_config, url_of
+from replay.places import Place, live_url, log_of, read_config
 from replay.rows import Row
 from replay.whatif import whatif
 
@@ -237,7 +238,7 @@ def _goal(place: Where, rollout: str, given: list[str], run_id: str) -> _Goal:
 
 def _served(source: Place) -> str | None:
     """The URL of the deployment that the run's log belongs to, where that is not at rest."""
-    return live_url(source) if source.store is not None else url_of(source)
+    return live_url(source) if source.store is not None else url_of(source.path)
 
 
 def _document(plan: Plan, row: Row, goal: _Goal) -> ForkDocument:

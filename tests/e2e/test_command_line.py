@@ -154,7 +154,7 @@ def test_up_keeps_a_deployment_that_runs_and_status_use(project: Path) -> None:
     assert len(lines(project / "one" / "rollouts.jsonl")) == len(lines(project / "two" / "rollouts.jsonl")) == 6
     assert yaml.safe_load((project / "one" / "config.yaml").read_text())["server"]["url"] == url
     assert replay(project, "list", "--run", "one").splitlines()[-1].startswith("6 rollouts, mean reward ")
-    for arguments in (["live"], ["--url", url]):
+    for arguments in (["live"], ["--url", url], ["one"], ["two"]):
         said = jetgym(project, "status", *arguments)
         assert "rollouts: 12 requested, 12 ended, 0 in flight" in said
         assert re.search(r"policy\W+0\W+0\W[^a]*models", said)
@@ -164,9 +164,18 @@ def test_up_keeps_a_deployment_that_runs_and_status_use(project: Path) -> None:
     assert "is another config: policy.models.slow.seconds is 0.0 there, 1.0 here. Leave CONFIG out" in other
     jetgym(project, "rebuild", "again", "--url", url, "--run", lines(project / "one" / "rollouts.jsonl")[0]["run_id"])
     assert (project / "again" / "rollouts.jsonl").read_bytes() == (project / "one" / "rollouts.jsonl").read_bytes()
+    written = (project / "two" / "rollouts.jsonl").read_bytes()
+    (project / "two" / "rollouts.jsonl").unlink()
+    assert json.loads(jetgym(project, "audit", "two", "--json"))["completed"] == 6
+    jetgym(project, "rebuild", "two")
+    assert (project / "two" / "rollouts.jsonl").read_bytes() == written
+    lost = (project / "two" / "materialized_inputs.jsonl").read_text().replace('"rollout_id":"r', '"rollout_id":"x')
+    (project / "two" / "materialized_inputs.jsonl").write_text(lost)
+    assert "and the one that is there now does not hold x" in jetgym(project, "cancel", "two", code=2)
     up.send_signal(signal.SIGINT)
     _, err = up.communicate(timeout=DEADLINE_S)
     assert (up.returncode, err) == (0, "")
+    assert f"no NATS server answers at {url}" in jetgym(project, "audit", "one", code=2)
     assert "live, at rest" in jetgym(project, "status", "live")
     away = replay(project, "show", "last", "--run", "one", code=2)
     assert f"no NATS server answers at {url}" in away
@@ -205,6 +214,16 @@ def test_where_nothing_is_deployed_both_ways_to_workers_are_told(project: Path, 
     said = jetgym(project, "run", "--url", server, "--input", "tasks.jsonl", "++log.namespace=nobody", code=2)
     assert f"nothing is deployed at {server} in the namespace 'nobody': start it with `jetgym up CONFIG… --url" in said
     assert "started one by one with `jetgym worker`, give their config: `jetgym run CONFIG… --url …`" in said
+
+
+def test_a_start_that_fails_leaves_no_directory_and_hides_no_run(project: Path) -> None:
+    jetgym(project, "run", "main.yaml", "--input", "tasks.jsonl", "--limit", "1")
+    (run,) = (project / "results").iterdir()
+    for verb in (["run", "--input", "tasks.jsonl"], ["up"]):
+        said = jetgym(project, verb[0], "main.yaml", *verb[1:], "++server.binary=no/such/server", code=2)
+        assert said.startswith("error: ")
+    assert list((project / "results").iterdir()) == [run]
+    assert replay(project, "list").splitlines()[-1].startswith("1 rollout, ")
 
 
 def test_a_dead_server_is_told_in_one_line(project: Path) -> None:

@@ -81,7 +81,7 @@ async def test_f2_a_trainer_that_is_killed_and_started_again_trains_on_everythin
         up.send_signal(signal.SIGTERM)
         up.communicate(timeout=DEADLINE_S)
     else:
-        async with open_log(log_of(out), None, name="test") as bus:
+        async with open_log(log_of(out).where, None, name="test") as bus:
             await balances(bus)
 
 
@@ -101,7 +101,7 @@ async def test_a_trainer_goes_on_when_the_server_of_the_log_is_killed(tmp_path: 
     assert process.returncode == 0, said
     trained = [group for groups in steps(notes, "trained") for group in groups]
     assert len(trained) == len(set(trained)) == GROUPS
-    async with open_log(log_of(out), None, name="test") as bus:
+    async with open_log(log_of(out).where, None, name="test") as bus:
         await balances(bus)
 
 

@@ -62,6 +62,17 @@ def test_a_start_that_came_to_no_run_hides_none(results: Path) -> None:
     assert len(local_runs(results)) == 3
 
 
+def test_a_trainers_run_with_a_deployment_of_its_own_is_a_run(results: Path) -> None:
+    """Found by its ID too where its directory has another name; `list --runs` does not count what it came to."""
+    folder = results / "tuning"
+    (folder / "log").mkdir(parents=True)
+    (folder / "config.yaml").touch()
+    (folder / "metrics.json").write_text('{"run": {"run_id": "grpo-1", "version": 3}}')
+    assert find_place(results, None).path == find_place(results, "grpo").path == folder
+    assert choose(Where(results=results), "grpo-1-e0-3118859c6d535cbc-00").path == folder
+    assert len(local_runs(results)) == 3
+
+
 def test_the_log_of_a_deployment_is_read_where_its_directory_is_named(results: Path) -> None:
     (results / "d1129-1300-eeee" / "log").mkdir(parents=True)
     assert find_place(results, "d1129-1300-eeee").store == results / "d1129-1300-eeee" / "log"
