@@ -1,7 +1,8 @@
 """What a run came to: `metrics.json`, the table on the terminal, and the commands to go on with.
 
 Counts each outcome as it comes, per agent and per environment (the resources instance that an agent names); at the
-end it asks each resources component for its own metrics. Called by the `run` command.
+end it asks each resources component for its own metrics. Called by the `run` command,
+and by `rebuild` for what the log says.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class RunReport:
         self._examples: dict[str, str] = {}
         self._earlier = 0
         self._wall_s = 0.0
+        self._last: datetime | None = None
         self._before: dict[str, Any] = {}
         """When and how long the run went, from the command before this one, where nothing has ended since."""
 
@@ -69,6 +71,17 @@ class RunReport:
             self._earlier += 1
         else:
             self._wall_s = time.monotonic() - self._started
+        self._count(ended)
+
+    def add_recorded(self, ended: Outcome) -> None:
+        """Counts one of a run that is read from its log: its times are those of its rollouts."""
+        took = ended.stats.timings.total_s if ended.stats is not None else 0.0
+        self._began = min(self._began, ended.time - timedelta(seconds=took))
+        self._last = max(self._last or ended.time, ended.time)
+        self._wall_s = (self._last - self._began).total_seconds()
+        self._count(ended)
+
+    def _count(self, ended: Outcome) -> None:
         if ended.error is not None and ended.error != "cancelled":
             self._examples.setdefault(ended.error, ended.message)
         self._all.add(ended)

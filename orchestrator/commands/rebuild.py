@@ -6,9 +6,12 @@ from typing import Annotated
 import typer
 
 from bus.opening import LogPlace
+from bus.run_folder import METRICS
 from orchestrator.collect import outcomes_in_log
 from orchestrator.commands.common import Steps, console, run_async
 from orchestrator.commands.logs import Namespace, Url, one_run, open_place, place_of, runs_of, unknown_run
+from orchestrator.launch import resolved_deployment
+from orchestrator.report import RunReport
 from orchestrator.results import ResultFiles
 from orchestrator.run_files import RunFiles
 
@@ -27,6 +30,9 @@ def rebuild(
     namespace: Namespace = None,
 ) -> None:
     """Writes rollouts.jsonl and failures.jsonl anew from the log, equal line for line.
+
+    Where there is no metrics.json it is written too, without what components
+    say of their own rollouts: of an interrupted run, or of forks.
 
     The log is the one in the directory, the one that its run used elsewhere,
     or the one at --url.
@@ -47,9 +53,14 @@ async def _rebuild(directory: Path, run: str | None, place: LogPlace, namespace:
             if run not in await runs_of(bus):
                 raise await unknown_run(bus, run)
             report(f"reading the log of {run}")
+            deployed = await resolved_deployment(bus)
+            summary = RunReport(run, deployed.descriptions if deployed is not None else {})
             count = 0
             with ResultFiles(directory) as files:
                 async for ended in outcomes_in_log(bus, run):
                     files.add(ended)
+                    summary.add_recorded(ended)
                     count += 1
+            if not (directory / METRICS).exists():
+                summary.write(directory)
             return count

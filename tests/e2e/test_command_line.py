@@ -163,6 +163,8 @@ def test_up_keeps_a_deployment_that_runs_and_status_use(project: Path) -> None:
     )
     assert "is another config: policy.models.slow.seconds is 0.0 there, 1.0 here. Leave CONFIG out" in other
     jetgym(project, "rebuild", "again", "--url", url, "--run", lines(project / "one" / "rollouts.jsonl")[0]["run_id"])
+    counted = [json.loads((project / name / "metrics.json").read_bytes())["run"] for name in ("one", "again")]
+    assert counted[0]["reward"] == counted[1]["reward"]
     assert (project / "again" / "rollouts.jsonl").read_bytes() == (project / "one" / "rollouts.jsonl").read_bytes()
     written = (project / "two" / "rollouts.jsonl").read_bytes()
     (project / "two" / "rollouts.jsonl").unlink()

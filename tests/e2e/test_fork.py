@@ -111,6 +111,9 @@ def test_branches_of_one_state_share_it_and_rebuild_the_session(project: Path) -
     assert replay(project, "verify", "--run", run_id) == "3 rollouts: 3 same\n"
     written = lines((project / "results" / run_id / "rollouts.jsonl").read_text())
     assert [line["reward"] for line in written] == [1, 1, 1]
+    listed = {run["run_id"]: run for run in lines(replay(project, "list", "--runs", "--json"))}[run_id]
+    assert (listed["mean_reward"], listed["completed"], listed["state"]) == (1, 3, "ended")
+    assert listed["wall_s"] > 0
     document = json.loads(replay(project, "show", forks[1]["rollout_id"], "--json"))
     live_calls = [call for call in document["calls"] if call["worker"] not in raw]
     assert [call["what"] for call in live_calls] == ["model", "verify"]

@@ -85,6 +85,15 @@ def test_a_finished_run_that_is_resumed_keeps_its_times(tmp_path: Path, monkeypa
     assert "1 completed, 0 failed (1 of them before this command)\n" in shown(again, tmp_path)
 
 
+def test_a_run_that_is_read_from_its_log_took_from_its_first_request_to_its_last_end() -> None:
+    report = RunReport("r1", {})
+    for index, seconds in enumerate((0, 9, 4)):
+        report.add_recorded(ended(index, time=BEFORE + timedelta(seconds=seconds), stats=stats()))
+    run = report.document()["run"]
+    assert (run["wall_s"], run["rollouts_per_s"], run["ended_earlier"], run["completed"]) == (10.0, 0.3, 0, 3)
+    assert run["started"] == (BEFORE - timedelta(seconds=1)).isoformat()
+
+
 def test_t16_rollouts_without_a_token_to_train_on_are_counted_where_tokens_were_asked_for(tmp_path: Path) -> None:
     """T16: in the metrics and on the terminal; a failure has no reward and is counted as a failure only."""
     report = RunReport("r1", {})
