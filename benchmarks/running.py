@@ -77,7 +77,7 @@ class Run:
 
     def log(self) -> AbstractAsyncContextManager[Bus]:
         """Its event log, after its end."""
-        return open_log(log_of(self.folder), None, name="benchmark")
+        return open_log(log_of(self.folder).where, None, name="benchmark")
 
     def said(self, worker: str, event: str) -> list[dict[str, Any]]:
         """The lines of a worker's log about one event."""
