@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, Final
 
 import msgspec
@@ -211,7 +211,9 @@ class Stepper:
 
 @contextmanager
 def _breakpoints(hook: Callable[..., Any] | None) -> Iterator[None]:
-    """`breakpoint()` calls this hook, or does nothing."""
+    """`breakpoint()` calls this hook, or that of a debugger that is attached, or does nothing."""
+    if hook is not None and (debugger := _debugger()) is not None:
+        hook = debugger.breakpoint
     outer, sys.breakpointhook = sys.breakpointhook, hook or _pass_by
     try:
         yield
@@ -222,8 +224,21 @@ def _breakpoints(hook: Callable[..., Any] | None) -> Iterator[None]:
 @contextmanager
 def _quietly() -> Iterator[None]:
     """For what is run once more: it neither stops nor prints."""
-    with _breakpoints(None), Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
-        yield
+    debugger = _debugger()
+    if debugger is not None:
+        debugger.trace_this_thread(False)
+    try:
+        with _breakpoints(None), Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+            yield
+    finally:
+        if debugger is not None:
+            debugger.trace_this_thread(True)
+
+
+def _debugger() -> ModuleType | None:
+    """debugpy, where somebody has attached to this process with it."""
+    found = sys.modules.get("debugpy")
+    return found if found is not None and found.is_client_connected() else None
 
 
 def _pass_by(*_args: Any, **_kwargs: Any) -> None:

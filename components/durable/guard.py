@@ -1,7 +1,8 @@
 """What may agent code not do, and which functions of asyncio are not deterministic?
 
 `Execution` installs the audit hook, once in a process. The hook looks at few events, and does something only on a
-thread that runs a rollout's loop at that moment. It cannot see what C code does without telling Python.
+thread that runs a rollout's loop at that moment. It cannot see what C code does without telling Python. What a debugger
+that was attached does on that thread (it starts threads for what is evaluated) is no doing of the agent's.
 
 `asyncio.as_completed` and `asyncio.wait` go through sets, whose order is by the addresses of what is in them. On import
 of this module they are replaced by functions that do the same, in order, on a rollout's loop, and that are asyncio's
@@ -40,6 +41,8 @@ _REFUSED: Final = frozenset(
     }
 )
 
+_DEBUGGERS: Final = ("debugpy", "pydevd", "_pydev")
+
 _as_completed: Final = asyncio.as_completed
 _wait: Final = asyncio.wait
 _installed = False
@@ -56,8 +59,18 @@ def install() -> None:
 
 
 def _audit(event: str, _args: tuple[object, ...]) -> None:
-    if event in _REFUSED and isinstance(_get_running_loop(), RolloutLoop):
+    if event in _REFUSED and isinstance(_get_running_loop(), RolloutLoop) and not _debugging():
         raise NotInAgents(event)
+
+
+def _debugging() -> bool:
+    """Whether it is a debugger that was attached, beside the agent's code, which it has stopped."""
+    frame = sys._getframe(2)  # noqa: SLF001 - who asks
+    while frame is not None and (name := frame.f_globals.get("__name__", "")) != RolloutLoop.__module__:
+        if name.startswith(_DEBUGGERS):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]  # None at the outermost one
+    return False
 
 
 def _start_new_thread(*args: Any) -> int:
