@@ -6,6 +6,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from components.durable.matching import UNANSWERED
 from replay.bulk import Summary
 from replay.engine import Departure
 from replay.page import Page, counted, number, safe
@@ -85,6 +86,8 @@ def _why(verdict: Verdict) -> str:
     versions = f" ({'; '.join(verdict.versions)})" if verdict.versions else ""
     if verdict.code == "changed":
         return f"The source of {name} has changed since it was recorded{versions}."
+    if verdict.departure is not None and verdict.departure.reason == UNANSWERED and verdict.code == "same":
+        return f"The source of {name} is the same: the recording is not whole, this reply was deleted or left out."
     if verdict.code == "same":
         if versions:
             return f"The source of {name} is the same, but not what it runs on{versions}."

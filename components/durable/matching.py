@@ -7,20 +7,26 @@ Why it is exact: a worker publishes a call only after it was made, and gives the
 order of the log. So a recorded request may stand later than the moment at which it is made again (its worker was
 slow), never earlier; and before a recorded reply is given, every request that stands before it must have been made.
 
+A reply that was deleted is told at its call, once something stands in the log that could only follow from it.
+
 What it cannot see: a change of a reply shows at the first request that follows from it; where none does, it shows in
 the result only, which the caller compares. The requests of one step may stand in the log in any order.
 """
 
 import hashlib
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from components.durable.calls import Call, Reply
 from components.durable.difference import first_difference, shown
 from components.durable.errors import Departure, NondeterminismError, UnknownReply
 from components.durable.execution import Execution
 from components.durable.history import History, RecordedCall
+from components.durable.loop import MAX_NAMED
 
 T = TypeVar("T")
+
+UNANSWERED: Final = "the code waits for the reply to this call, and none is recorded"
+"""The reason of a departure that is a gap in the recording, as long as the code has not changed."""
 
 
 def reexecute(execution: Execution[T], history: History) -> list[Call]:
@@ -69,8 +75,7 @@ class _Matcher:
                 made = f"{call.type} to {call.kind}/{call.instance}"
                 raise self._error("the code makes a call that is not recorded", call.key, 0, made=made)
             if not execution.done:
-                key = min(execution.outstanding)
-                raise self._error("the rollout had ended, but the code waits for a reply that is not recorded", key, 0)
+                raise self._waiting("the end of the rollout")
         return unrecorded
 
     def compare(self, call: Call) -> None:
@@ -108,6 +113,8 @@ class _Matcher:
         while self._next is not None and (seq is None or self._next.seq < seq):
             recorded = self._next
             if recorded.key not in self._made:
+                if self._lacks_a_reply(recorded):
+                    raise self._waiting(f"{recorded.type} to {recorded.kind}/{recorded.instance} as {recorded.key}")
                 raise self._error(
                     "the code does not make this recorded call",
                     recorded.key,
@@ -116,6 +123,36 @@ class _Matcher:
                     made=self._raised(),
                 )
             self._next = next(self._expected, None)
+
+    def _lacks_a_reply(self, recorded: RecordedCall) -> bool:
+        """Whether the recording has lost what led to this call, which the code does not make.
+
+        It has, where the call says that it follows from an event that is not there, or where the code could not go on
+        to any call: all that it waits for was never answered.
+        """
+        lost = self._unanswered()
+        if not lost:
+            return False
+        calls = self._history.calls
+        known = {reply.id for reply in self._history.replies} | {calls[key].cause for key in self._made}
+        if recorded.cause and recorded.cause not in known:
+            return True
+        others = self._execution.outstanding.difference(lost)
+        return all(key in calls and calls[key].kind == "timers" for key in others)
+
+    def _unanswered(self) -> list[str]:
+        """Recorded calls that the code waits for and that no reply is recorded to; timers, which may be idle, last."""
+        calls, answered = self._history.calls, {reply.key for reply in self._history.replies}
+        found = (key for key in self._execution.outstanding if key in calls and key not in answered)
+        return sorted(found, key=lambda key: (calls[key].kind == "timers", calls[key].seq))
+
+    def _waiting(self, then: str) -> NondeterminismError:
+        """The code waits for a reply that is not there, and yet things went on; for one of several, if it names more."""
+        calls, lost = self._history.calls, self._unanswered()
+        key = lost[0] if lost else min(self._execution.outstanding)
+        seq = calls[key].seq if key in calls else 0
+        rest = f" (nor to {', '.join(lost[1 : 1 + MAX_NAMED])})" if lost[1:] else ""
+        return self._error(UNANSWERED, key, seq, recorded=f"no reply{rest}, and then {then}")
 
     def _raised(self) -> str:
         """What ended the code early, where something did."""

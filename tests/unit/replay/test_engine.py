@@ -10,6 +10,7 @@ import pytest
 from components.agents.base import Agent, AgentConfig
 from components.agents.simple_agent.app import SimpleAgent, SimpleAgentConfig
 from components.durable import Call
+from components.durable.matching import UNANSWERED
 from contracts.events import CallError
 from contracts.responses import Response, ResponseCreateParams
 from contracts.rollouts import RolloutResult
@@ -214,7 +215,7 @@ def test_a_rollout_that_ended_itself_must_not_go_on() -> None:
     )
     found = departure(trajectory_of(recorder), SimpleAgent, CALCULATOR)
     assert found is not None
-    assert "the code waits for a reply that is not recorded" in found.reason
+    assert "the code waits for the reply to this call, and none is recorded" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -236,3 +237,17 @@ def test_an_edited_event_is_noticed(what: str, old: bytes, new: bytes) -> None:
     found = departure(changed, SimpleAgent, CALCULATOR)
     assert found is not None
     assert found.seq >= seq
+
+
+def test_each_reply_that_is_deleted_is_told_at_its_call_with_the_line_that_waits_for_it() -> None:
+    """E4, as verify sees it: not where something follows that could not have been."""
+    events = [event for event in recorded_run(1).log if event.event.rolloutid]
+    for gone in (event for event in events if event.event.type.endswith(".replied")):
+        found = departure(
+            Trajectory("r1-00000-00", [event for event in events if event is not gone]), SimpleAgent, CALCULATOR
+        )
+        assert found is not None
+        asked = next(event.seq for event in events if event.event.callkey == gone.event.callkey)
+        assert (found.reason, found.call_key, found.seq) == (UNANSWERED, gone.event.callkey, asked)
+        assert found.file.endswith(".py")
+        assert found.line > 0

@@ -91,3 +91,16 @@ def test_loose_compares_the_kinds_of_errors_and_not_their_texts() -> None:
 def test_verify_of_what_is_the_same_ends_with_0_loose_or_not(replay: Replay, log: Path, flag: list[str]) -> None:
     """R7."""
     assert replay("verify", "--file", log, *flag)[0] == 0
+
+
+def test_a_reply_that_was_deleted_is_told_at_its_call_and_the_recording_is_to_blame(replay: Replay, log: Path) -> None:
+    """E4, as a user reads it."""
+    lines = log.read_bytes().splitlines(keepends=True)
+    of_this = [line for line in lines if b'"r1-00000-00"' in line]
+    log.write_bytes(b"".join(line for line in lines if line not in of_this or b"tool.replied" not in line))
+    code, out, _ = replay("verify", "r1-00000-00", "--file", log)
+    told = " ".join(out.split())
+    assert code == 1
+    assert "departs at call m1_0, event" in told
+    assert "the code waits for the reply to this call, and none is recorded" in told
+    assert "the recording is not whole" in told
