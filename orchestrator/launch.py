@@ -78,7 +78,11 @@ class Deployment:
             if (url := settings.server.url) is None:
                 report("starting the server")
                 server = await EmbeddedServer.start(
-                    folder / LOG, settings.log, binary=settings.server.binary, port=settings.server.port
+                    folder / LOG,
+                    settings.log,
+                    binary=settings.server.binary,
+                    port=settings.server.port,
+                    report=report,
                 )
                 stack.push_async_callback(server.stop)
                 keeping = asyncio.create_task(server.keep(settings.launch.failed_starts, report))

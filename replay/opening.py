@@ -4,16 +4,13 @@ Called by every command. Where a run's server is not running, the run's store is
 takes.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from bus import BusError, EmbeddedServer, LogConfig
-from bus.errors import StoreInUse
 from bus.opening import url_of
 from bus.run_folder import RESULTS
 from contracts.deployments import REDACTED
@@ -24,10 +21,6 @@ from replay.log_source import open_log
 from replay.names import LAST, find_run, one_of
 from replay.places import Place, find_place, live_url, log_of, places
 from replay.source import Source
-
-_BUSY_S: Final = 10.0
-"""Seconds to wait for another command that has the store open."""
-_RETRY_S: Final = 0.1
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,21 +118,9 @@ async def _open_place(run: Place) -> AsyncIterator[Source]:
         async with open_log(url, log, str(run.path)) as source:
             yield source
         return
-    server = await _serve(run.store, log)
+    server = await EmbeddedServer.start(run.store, log)
     try:
         async with open_log(server.url, log, str(run.path)) as source:
             yield source
     finally:
         await server.stop()
-
-
-async def _serve(store: Path, log: LogConfig) -> EmbeddedServer:
-    loop = asyncio.get_running_loop()
-    until = loop.time() + _BUSY_S
-    while True:
-        try:
-            return await EmbeddedServer.start(store, log)
-        except StoreInUse:
-            if loop.time() > until:
-                raise
-        await asyncio.sleep(_RETRY_S)

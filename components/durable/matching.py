@@ -147,7 +147,7 @@ class _Matcher:
         return sorted(found, key=lambda key: (calls[key].kind == "timers", calls[key].seq))
 
     def _waiting(self, then: str) -> NondeterminismError:
-        """The code waits for a reply that is not there, and yet things went on; for one of several, if it names more."""
+        """The code waits for a reply that is not there, and yet things went on; one of those that it names."""
         calls, lost = self._history.calls, self._unanswered()
         key = lost[0] if lost else min(self._execution.outstanding)
         seq = calls[key].seq if key in calls else 0

@@ -47,6 +47,24 @@ def listening(port: int) -> list[str]:
     return [row[1].split(":")[0] for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")]
 
 
+async def test_a_store_that_is_open_elsewhere_is_waited_for_and_that_is_said(new_directory: Callable[[], Path]) -> None:
+    """Such as the one that `replay ui` has open while somebody looks at a run."""
+    directory = new_directory()
+    first = await EmbeddedServer.start(directory, LogConfig())
+    said: list[str] = []
+    told = asyncio.Event()
+
+    def report(what: str) -> None:
+        said.append(what)
+        told.set()
+
+    second = asyncio.create_task(EmbeddedServer.start(directory, LogConfig(), report=report))
+    await told.wait()
+    await first.stop()
+    await (await second).stop()
+    assert said == [f"waiting for {directory}, which another nats-server has open (process {first.pid})"]
+
+
 async def test_a_stopped_server_started_again_in_its_directory_has_its_log(new_directory: Callable[[], Path]) -> None:
     directory = new_directory()
     for round_ in (1, 2):
