@@ -57,6 +57,9 @@ class Mortal:
         self.failed = asyncio.Event()
         self.served: Any = None
         """The worker on it."""
+        self._held: set[asyncio.Task[Any]] = set()
+        """What waits for ever since it died."""
+        self._buried = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bus, name)
@@ -82,11 +85,22 @@ class Mortal:
     async def _fail(self) -> None:
         failed_before = self.failed.is_set()
         self.failed.set()
-        if self._dies:
+        if self._dies and not self._buried:
             await self._bus._connection.close()
+            task = asyncio.current_task()
+            assert task is not None
+            self._held.add(task)
             await asyncio.get_running_loop().create_future()
         elif not failed_before:
             raise Unreachable("the log is away")
+
+    async def bury(self) -> None:
+        """Ends what its death has left waiting, as the end of a process does."""
+        self._buried = True
+        tasks = {*self._held, *getattr(self.served, "_tasks", ())}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Deployment:
@@ -110,6 +124,7 @@ class Deployment:
             task.cancel()
         await asyncio.gather(*(task for task, _ in self._running), return_exceptions=True)
         for mortal in self._mortals:
+            await mortal.bury()
             if isinstance(mortal.served, ModelWorker):
                 await mortal.served._model.stop()
         await self.bus.close(0.1)
