@@ -35,15 +35,20 @@ class GeneratorOutput(TypedDict):
     rollout_metrics: dict[str, float] | None
     rollout_logprobs: list[list[float]] | None
     trajectory_ids: list[TrajectoryID] | None
+    trajectory_generation_times: list[float] | None
+    """Seconds that its rollout took."""
     rollout_expert_indices: None
-    process_rewards: None
     is_last_step: list[bool] | None
+    env_metrics: None
+    pixel_values: None
+    image_grid_thw: None
 
 
 def generator_output(batch: Sequence[Trained]) -> GeneratorOutput:
     """The output of a batch; the samples of a rollout stand behind each other, as `read_group` gives them."""
     parts = [halves(trained.sample) for trained in batch]
     stepwise = not all(trained.last for trained in batch)
+    times = [trained.stats.timings for trained in batch if trained.stats is not None]
     return GeneratorOutput(
         prompt_token_ids=[each.prompt for each in parts],
         response_ids=[each.response for each in parts],
@@ -53,7 +58,12 @@ def generator_output(batch: Sequence[Trained]) -> GeneratorOutput:
         rollout_metrics=None,
         rollout_logprobs=[each.logprobs for each in parts],
         trajectory_ids=[TrajectoryID(trained.group, trained.rollout_index) for trained in batch],
+        trajectory_generation_times=[each.total_s - each.queue_s for each in times]
+        if len(times) == len(batch)
+        else None,
         rollout_expert_indices=None,
-        process_rewards=None,
         is_last_step=[trained.last for trained in batch] if stepwise else None,
+        env_metrics=None,
+        pixel_values=None,
+        image_grid_thw=None,
     )

@@ -1,8 +1,9 @@
 """TRL: a rollout worker for `AsyncGRPOTrainer(rollout_worker=…)` (`trl.experimental.async_grpo`).
 
-It has the worker protocol's `rollout_buffer`, `start`, `stop`, `update_model_version` and `check_health`, and runs a
-`Trainer` in a thread of its own, since TRL's trainer has no event loop. What TRL has taken from the buffer is committed
-when TRL announces its next weights, or stops: what it had taken and not trained on before a crash comes again.
+It has the worker protocol's `rollout_buffer`, `metrics_queue`, `start`, `stop`, `update_model_version` and
+`check_health`, and runs a `Trainer` in a thread of its own, since TRL's trainer has no event loop. What TRL has taken
+from the buffer is committed when TRL announces its next weights, or stops: what it had taken and not trained on before
+a crash comes again.
 """
 
 import asyncio
@@ -14,6 +15,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from orchestrator.adapters.trained import Trained, read_group
 from orchestrator.delivered import Batch
@@ -36,16 +40,18 @@ class RolloutSample:
     prompt: list[dict[str, str]]
     """Empty, as `completion` is: TRL shows them, and trains on the tokens. `replay show` tells a rollout."""
     completion: list[dict[str, str]]
-    input_ids: list[int]
-    completion_mask: list[int]
+    input_ids: npt.NDArray[np.int64]
+    completion_mask: npt.NDArray[np.int64]
     """Of all tokens: 1 where one is trained on."""
-    old_log_probs: list[float]
+    old_log_probs: npt.NDArray[np.float32]
     """Of all tokens; 0 where the mask is 0."""
     advantage: float
     model_version: int
     """The oldest that sampled a token, so that TRL drops what is too stale by its weakest part."""
     group_id: int
     metrics: dict[str, float]
+    enqueued_at: float | None = None
+    """Seconds since 1970 at which it came into the buffer."""
 
 
 def rollout_sample(trained: Trained) -> RolloutSample:
@@ -54,9 +60,9 @@ def rollout_sample(trained: Trained) -> RolloutSample:
     return RolloutSample(
         prompt=[],
         completion=[],
-        input_ids=sample.tokens.tolist(),
-        completion_mask=sample.mask.astype(int).tolist(),
-        old_log_probs=sample.logprobs.tolist(),
+        input_ids=sample.tokens.astype(np.int64),
+        completion_mask=sample.mask.astype(np.int64),
+        old_log_probs=sample.logprobs,
         advantage=trained.advantage,
         model_version=trained.versions[0],
         group_id=trained.group_number,
@@ -92,6 +98,8 @@ class RolloutWorker:
             buffered: samples that wait for TRL at most.
         """
         self.rollout_buffer: queue.Queue[RolloutSample] = queue.Queue(maxsize=buffered)
+        self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue()
+        """Empty: `metrics.json`, `jetgym status` and `replay stats` have what a worker would measure."""
         self._connect, self._tasks, self._agent, self._group_size = connect, tasks, agent, group_size
         self._normalize, self._tokenizer, self._template = normalize, tokenizer, template
         self._thread: threading.Thread | None = None
@@ -126,11 +134,11 @@ class RolloutWorker:
                 self._loop.call_soon_threadsafe(self._working.cancel)
         self._thread.join(ANSWER_S)
 
-    def update_model_version(self, version: int) -> None:
+    def update_model_version(self, model_version: int) -> None:
         """TRL has new weights: what it has taken is committed, and the version announced. Returns when both are."""
-        self._version = version
+        self._version = model_version
         if self._trainer is not None:
-            self._wait_for(self._updated(self._trainer, version))
+            self._wait_for(self._updated(self._trainer, model_version))
 
     def check_health(self, stale_after_s: float) -> None:
         """Raises `WorkerStalled` if the thread died, or has put nothing into an empty buffer for so many seconds."""
@@ -193,6 +201,7 @@ class RolloutWorker:
 
     async def _buffer(self, sample: RolloutSample) -> None:
         while True:
+            sample.enqueued_at = time.time()
             try:
                 self.rollout_buffer.put_nowait(sample)
                 break

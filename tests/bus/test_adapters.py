@@ -3,6 +3,7 @@
 import asyncio
 import math
 import queue
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -98,9 +99,10 @@ async def test_trl_gets_samples_through_its_workers_protocol(server: str, config
             samples = await asyncio.to_thread(taken, found, 6)
             with pytest.raises(queue.Empty):
                 found.rollout_buffer.get_nowait()
-            assert all(sample.input_ids == [1, 2, 3, 4, 5, 6] for sample in samples)
-            assert all(sample.completion_mask == [0, 0, 1, 0, 1, 1] for sample in samples)
-            assert samples[0].old_log_probs == [0, 0, logprob(3), 0, logprob(5), logprob(6)]
+            assert all(sample.input_ids.tolist() == [1, 2, 3, 4, 5, 6] for sample in samples)
+            assert all(sample.completion_mask.tolist() == [0, 0, 1, 0, 1, 1] for sample in samples)
+            assert samples[0].old_log_probs.tolist() == [0, 0, logprob(3), 0, logprob(5), logprob(6)]
+            assert all(sample.enqueued_at <= time.time() for sample in samples)
             assert [round(sample.advantage, 3) for sample in samples] == [-1, 1] * 3
             assert len({sample.group_id for sample in samples}) == 3
             assert {sample.model_version for sample in samples} == {3}
