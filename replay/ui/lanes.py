@@ -4,6 +4,7 @@ Pure. A lane is an agent's execution, or one instance that was called. Long stre
 nothing happens are made short; `scale` says which. Called by the server; the page draws what is here.
 """
 
+from collections import deque
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Final, Literal
@@ -109,8 +110,11 @@ def scale(moments: Collection[float], busy: Sequence[tuple[float, float]], begin
     """
     edges = sorted({begin, 0.0, total, *(moment for moment in moments if begin <= moment <= total)})
     merged: list[tuple[float, float, float]] = []
+    later, until = deque(sorted(busy)), begin  # `until`: so long is worked on any that have begun
     for start, end in pairwise(edges):
-        works = any(since <= start and end <= until for since, until in busy)
+        while later and later[0][0] <= start:
+            until = max(until, later.popleft()[1])
+        works = end <= until
         most = (_LONG if works else _GAP) * (total - begin)
         width = most * _SHOWN if end - start > most else end - start
         whole = width == end - start

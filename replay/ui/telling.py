@@ -1,6 +1,7 @@
 """The story of a rollout for a page: the steps of `timeline`, with what was said in each as texts.
 
-Pure. It says what `story` says in the terminal. Long texts are cut, and `whole` gives one step uncut.
+Pure. It says what `story` says in the terminal. Long texts are cut, those of a long story more, and `whole` gives one
+step uncut.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,9 @@ from replay.ui.lanes import is_fork_point
 
 CUT: Final = 6_000
 """Characters of a text that a page gets at first."""
+ROOM: Final = 4_000_000
+"""Characters of all texts; those after that are cut to their beginning."""
+BEGINNING: Final = 200
 
 _ERROR: Final = msgspec.json.Decoder(CallError)
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
@@ -74,7 +78,9 @@ def tell(trajectory: Trajectory, cut: int | None = CUT) -> list[Told]:
 
 def whole(trajectory: Trajectory, key: str) -> Told | None:
     """One call, uncut; None where there is no such call."""
-    return next((told for told in walk(tell(trajectory, None)) if told.key == key), None)
+    teller = _Teller(trajectory, None)
+    tops = (teller.steps([step]) for step in timeline(trajectory))  # one at a time is in memory
+    return next((told for top in tops for told in walk(top) if told.key == key), None)
 
 
 def walk(steps: Sequence[Told]) -> Iterator[Told]:
@@ -87,6 +93,7 @@ def walk(steps: Sequence[Told]) -> Iterator[Told]:
 class _Teller:
     def __init__(self, trajectory: Trajectory, cut: int | None) -> None:
         self._trajectory, self._cut = trajectory, cut
+        self._room = ROOM
         self._news = News(trajectory)
         self._called: set[str] = set()
         """`call_id`s that a model's reply has shown with their arguments."""
@@ -240,7 +247,8 @@ class _Teller:
         return [self._part(part.label, part.text, _STYLES.get(part.style, "")) for part in said]
 
     def _part(self, label: str, text: str, style: str = "") -> Part:
-        kept = text if self._cut is None else text[: self._cut]
+        kept = text if self._cut is None else text[: self._cut if self._room > 0 else BEGINNING]
+        self._room -= len(kept)
         return Part(label=label, text=kept, style=style, left=len(text) - len(kept))
 
 
