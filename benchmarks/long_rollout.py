@@ -66,7 +66,6 @@ _NOISE: Final = "".join(random.Random(1).choices(string.ascii_letters + "     \n
 _BASE: Final = ("--file", "{file}", "--run", "long")
 VERBS: Final[dict[str, tuple[str, ...]]] = {
     "show": ("show", ROLLOUT),
-    "show --full": ("show", ROLLOUT, "--full"),
     "show --raw": ("show", ROLLOUT, "--raw"),
     "show --json": ("show", ROLLOUT, "--json"),
     "verify": ("verify", ROLLOUT, "--json"),
