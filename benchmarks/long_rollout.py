@@ -2,8 +2,8 @@
 
 Writes a rollout of an agent that takes thousands of turns and remembers only the last one: replies of 10 kB with the
 tokens of 2,500, outputs of tools of 40 kB and in every eighth turn of 200 kB, which is a claim check. Then each verb
-reads it in a process of its own, out of the exported file or out of a log, once as long as that and once with a few
-turns.
+reads it in a process of its own, out of the exported file or out of a log, once as long as that and once of 40 MB:
+what is held of any rollout is full by then.
 
     python benchmarks/long_rollout.py [--megabytes 200] [--from log] [--verbs show,verify] [--json]
 
@@ -13,8 +13,8 @@ What it prints:
     events              in it
     source              file, or log
     peak_mb             by verb, the largest memory of its process
-    start_mb            by verb, the same for a rollout of 4 turns
-    bytes_an_event      by verb, what an event adds
+    start_mb            by verb, the same for 40 MB
+    bytes_an_event      by verb, what each event beyond these adds
     seconds             by verb, by the clock
 """
 
@@ -58,6 +58,7 @@ TURN_BYTES: Final = 172_000
 FEW: Final = 4
 
 _INLINE: Final = 65_536
+_START_MB: Final = 40.0
 _TOKENS: Final = 2_500
 _LARGE_EVERY: Final = 8
 _FOLDER: Final = "/var/tmp" if Path("/var/tmp").is_dir() else None  # noqa: S108 - `/tmp` is memory on many machines
@@ -276,7 +277,7 @@ async def measure(megabytes: float, verbs: Sequence[str], *, log: bool) -> dict[
     """The figures."""
     found: list[dict[str, tuple[float, float]]] = []
     events = []
-    for size in (0.0, megabytes):
+    for size in (_START_MB, megabytes):
         with tempfile.TemporaryDirectory(dir=_FOLDER) as name:
             folder = Path(name)
             rollouts = await asyncio.to_thread(Rollouts, folder, size)
@@ -298,7 +299,7 @@ async def measure(megabytes: float, verbs: Sequence[str], *, log: bool) -> dict[
         "source": "log" if log else "file",
         "peak_mb": {verb: round(peak) for verb, (peak, _) in many.items()},
         "start_mb": {verb: round(peak) for verb, (peak, _) in few.items()},
-        "bytes_an_event": {verb: round(more / (events[1] - events[0])) for verb, more in grown.items()},
+        "bytes_an_event": {verb: round(more / max(1, events[1] - events[0])) for verb, more in grown.items()},
         "seconds": {verb: round(seconds, 1) for verb, (_, seconds) in many.items()},
     }
 

@@ -19,7 +19,7 @@ import msgspec
 
 from contracts.events import NOTHING, Event, Recorded
 
-HELD: Final = 8 * 1024 * 1024
+HELD: Final = 4 * 1024 * 1024
 """Bytes that are held in memory, of the events of a rollout as of what is kept beside them."""
 SMALL: Final = 512
 """Bytes of data up to which an event keeps it: to refer to it would take as much."""
