@@ -2,7 +2,7 @@
 
 Writes a rollout of an agent that takes thousands of turns and remembers only the last one: replies of 10 kB with the
 tokens of 2,500, outputs of tools of 40 kB and in every eighth turn of 200 kB, which is a claim check. Then each verb
-reads it in a process of its own, out of the exported file or out of a log, once as long as that and once of 40 MB:
+reads it in a process of its own, out of the exported file or out of a log, once as long as that and once of 40 MB or a fifth:
 what is held of any rollout is full by then.
 
     python benchmarks/long_rollout.py [--megabytes 200] [--from log] [--verbs show,verify] [--json]
@@ -13,7 +13,7 @@ What it prints:
     events              in it
     source              file, or log
     peak_mb             by verb, the largest memory of its process
-    start_mb            by verb, the same for 40 MB
+    start_mb            by verb, the same for the short one
     bytes_an_event      by verb, what each event beyond these adds
     seconds             by verb, by the clock
 """
@@ -277,7 +277,7 @@ async def measure(megabytes: float, verbs: Sequence[str], *, log: bool) -> dict[
     """The figures."""
     found: list[dict[str, tuple[float, float]]] = []
     events = []
-    for size in (_START_MB, megabytes):
+    for size in (min(_START_MB, megabytes / 5), megabytes):
         with tempfile.TemporaryDirectory(dir=_FOLDER) as name:
             folder = Path(name)
             rollouts = await asyncio.to_thread(Rollouts, folder, size)

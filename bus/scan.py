@@ -18,7 +18,7 @@ from bus.topology import stream_info
 
 _HIGH: Final = 4_096
 _LOW: Final = 512
-_HIGH_BYTES: Final = 16 * 1024 * 1024
+_HIGH_BYTES: Final = 8 * 1024 * 1024
 _LOW_BYTES: Final = _HIGH_BYTES // 8
 
 

@@ -28,6 +28,7 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         "tokens.py",
         "feed.py",
         "verify.py",
+        "long_rollout.py",
     ],
 )
 def test_help_says_what_is_measured_and_how_to_call_it(script: str) -> None:
@@ -45,6 +46,7 @@ def test_help_says_what_is_measured_and_how_to_call_it(script: str) -> None:
         ("samples.py", ["--rollouts", "3"]),
         ("tokens.py", ["--rollouts", "20", "--rounds", "1"]),
         ("verify.py", ["--rollouts", "20"]),
+        ("long_rollout.py", ["--megabytes", "2", "--verbs", "why,verify"]),
     ],
 )
 def test_a_small_run_prints_one_json_line_with_the_fields_that_help_names(script: str, arguments: list[str]) -> None:
