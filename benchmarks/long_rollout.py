@@ -2,8 +2,8 @@
 
 Writes a rollout of an agent that takes thousands of turns and remembers only the last one: replies of 10 kB with the
 tokens of 2,500, outputs of tools of 40 kB and in every eighth turn of 200 kB, which is a claim check. Then each verb
-reads it in a process of its own, out of the exported file or out of a log, once as long as that and once of 40 MB or a fifth:
-what is held of any rollout is full by then.
+reads it in a process of its own, out of the exported file or out of a log, once as long as that and once of 40 MB or a
+fifth: what is held of any rollout is full by then.
 
     python benchmarks/long_rollout.py [--megabytes 200] [--from log] [--verbs show,verify] [--json]
 
