@@ -123,6 +123,26 @@ def test_what_models_and_tools_wrote_stays_text_in_every_tab(page: Any, url: str
     assert page.locator("main img, main script, main a[href^='javascript']").count() == 0
 
 
+def test_a_filter_that_is_refused_is_asked_once_and_said(page: Any, url: str) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/rollouts?" in request.url else None)
+    page.goto(f"{url}#/r1?filter=reward<")
+    page.get_by_text("reward< compares nothing").wait_for()
+    page.locator(".filter").fill("reward<2")
+    page.get_by_text("4 of 5 rollouts").wait_for()
+    assert len([each for each in asked if each.endswith("reward%3C") or "reward%3C&" in each]) <= 2
+
+
+def test_on_a_narrow_screen_nothing_is_beside_it(page: Any, url: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(f"{url}#/r1")
+    page.locator(".row[data-rollout='r1-00000-00']").wait_for()
+    right = page.evaluate(
+        "Math.max(...[...document.querySelectorAll('.table .cell')].map((cell) => cell.getBoundingClientRect().right))"
+    )
+    assert right <= 390
+
+
 def test_a_table_of_thousands_holds_only_the_rows_in_sight(page: Any, url: str) -> None:
     page.goto(f"{url}#/r2")
     page.get_by_text(f"{MANY:,} rollouts").wait_for()

@@ -14,7 +14,7 @@ const SOON_MS = 1000;
 const COLUMNS = [
   { id: "task", sort: "task", name: "task", width: "76px", cell: (row) => h("span", { class: "mono" },
     String(row.task_index), h("span", { class: "faint" }, ` · ${row.rollout_index}`), row.attempt ? h("span", { class: "warn" }, ` a${row.attempt}`) : null) },
-  { id: "text", sort: "text", name: "what the user says", width: "minmax(140px, 1fr)", cell: (row) => h("span", { class: "clip" }, row.task) },
+  { id: "text", sort: "text", name: "what the user says", width: "minmax(60px, 1fr)", cell: (row) => h("span", { class: "clip" }, row.task) },
   { id: "agent", sort: "agent", name: "agent", width: "minmax(80px, 150px)", wide: true, cell: (row) => h("span", { class: "clip soft" }, row.agent),
     if: (charts) => Object.keys(charts?.agents ?? {}).length > 1 },
   { id: "reward", sort: "reward", name: "reward", width: "132px", right: true, cell: outcome },
@@ -49,6 +49,7 @@ export function rolloutTable({ run, open, order, told }) {
   let [total, matched, version, at, wanted] = [0, 0, -1, -1, null];
   let loading = new Map();
   let again = 0;
+  let refused = false;
   let marked = null;
   const head = h("div", { class: "row head" });
   const list = virtualList({ height: HEIGHT, row, seen: fetchSeen, label: "Rollouts" });
@@ -107,6 +108,7 @@ export function rolloutTable({ run, open, order, told }) {
     } catch (error) {
       if (error.name === "AbortError" || mine !== loading) return;
       told({ total, matched: 0, error: error.message });
+      refused = true; // asked again only when the question is another one, or something is new
       pages.clear();
       matched = 0;
       list.resize(0);
@@ -116,6 +118,7 @@ export function rolloutTable({ run, open, order, told }) {
   }
 
   function fetchSeen(first, last) {
+    if (refused) return;
     for (let number = Math.floor(first / PAGE); number <= Math.floor(Math.max(first, last - 1) / PAGE); number += 1) {
       const known = pages.get(number);
       if (!known || known.seen < version) fetchPage(number);
@@ -152,6 +155,7 @@ export function rolloutTable({ run, open, order, told }) {
         forget();
         at = -1;
         version = 0;
+        refused = false;
         list.element.scrollTop = 0;
         fetchPage(0);
       }
@@ -162,6 +166,7 @@ export function rolloutTable({ run, open, order, told }) {
     news(latest) {
       if (latest <= version) return;
       version = latest;
+      refused = false;
       list.redraw();
     },
     know(found) {
