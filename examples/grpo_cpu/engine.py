@@ -1,7 +1,8 @@
 """Which tokens come next, for many sequences at once? Continuous batching, with weights that change on the way.
 
-A sequence joins the batch as soon as there is a slot, and leaves it with its last token. `swap` changes the weights
-between two tokens: what the batch's sequences have so far is read again under the new ones. So each token's
+A sequence joins the batch as soon as there is a slot, and leaves it with its last token. Of its prompt only what no
+earlier sequence began with is read (`prefixes.py`). `swap` changes the weights between two tokens: what the batch's
+sequences have so far is read again under the new ones, and what was kept of others is forgotten. So each token's
 log-probability is the one under the weights of its version, given exactly the tokens before it. One thread calls it
 (`serving.py`); it knows no text.
 """
@@ -9,16 +10,18 @@ log-probability is the one under the weights of its version, given exactly the t
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from examples.grpo_cpu.model import Cache, Policy
+from examples.grpo_cpu.prefixes import Prefixes
 from examples.grpo_cpu.weights import BadWeights, State
 
+KEPT: Final = 16_384
+"""Tokens whose keys and values are kept when their sequence has ended; 4 KiB each in the example's policy."""
 SMALLEST: Final = 2.0**-25
 """Of what is drawn for the noise: a 0 that rounding made would decide alone."""
 
@@ -60,10 +63,15 @@ class Engine:
         self._shapes = {name: part.shape for name, part in policy.state_dict().items()}
         self.version = version
         """Of the weights now."""
+        self.read = 0
+        """Tokens that it put through the policy."""
         self._slots = slots
         self._cache = Cache.empty(policy.shape, slots)
+        self._prefixes = Prefixes(KEPT)
         self._batch: list[Generation] = []
         """Each has the slot of its index; all tokens but the latest are in the cache."""
+        self._current = True
+        """Whether what is in the cache is of the weights now."""
         self._waiting: deque[Generation] = deque()
         self._random = torch.Generator().manual_seed(seed)
 
@@ -99,36 +107,49 @@ class Engine:
             raise BadWeights("these weights are of a policy of another shape")
         self._policy.load_state_dict(state)
         self.version = version
-        if self._batch:
-            self._read([generation.known[:-1] for generation in self._batch], 0)
+        self._prefixes.clear()
+        self._current = False
 
     @torch.inference_mode()
     def step(self) -> list[Generation]:
         """One token more for each sequence, and the first one for those that join; returns those that ended."""
         if count := len(self._batch):
-            known = [generation.known for generation in self._batch]
-            latest, before = (torch.tensor([tokens[place] for tokens in known]) for place in (-1, -2))
-            lengths = torch.tensor([len(tokens) - 1 for tokens in known])
-            self._sample(self._batch, self._policy.decode(latest, before, lengths, self._part(0, count)))
+            tokens = [generation.known for generation in self._batch]
+            known = [len(each) - 1 if self._current else 0 for each in tokens]
+            self._sample(self._batch, self._read(tokens, known, 0))
+        self._current = True
         joining = [self._waiting.popleft() for _ in range(min(self._slots - count, len(self._waiting)))]
         if joining:
-            hidden = self._read([generation.prompt for generation in joining], count)
+            prompts = [generation.prompt for generation in joining]
+            found = [self._begin(prompt, slot) for slot, prompt in enumerate(prompts, start=count)]
             self._batch += joining
-            self._sample(joining, hidden)
+            self._sample(joining, self._read(prompts, found, count))
         ended = [generation for generation in self._batch if generation.finish]
         for slot in reversed(range(len(self._batch))):
             if self._batch[slot].finish:
                 self._free(slot)
         return ended
 
-    def _part(self, start: int, stop: int) -> Cache:
-        return Cache(self._cache.keys[:, start:stop], self._cache.values[:, start:stop])
+    def _begin(self, prompt: Sequence[int], slot: int) -> int:
+        """Puts what is known of a prompt into a slot; returns of how many tokens, which is never all of them."""
+        common, cache = self._prefixes.longest(prompt[:-1])
+        if cache is not None:
+            for part, kept in zip(self._cache, cache, strict=True):
+                part[:, slot, :common] = kept[:, :common]
+        return common
 
-    def _read(self, sequences: Sequence[Sequence[int]], slot: int) -> Tensor:
-        """Reads sequences into the slots from `slot` on; returns what comes after the last token of each."""
-        tokens = pad_sequence([torch.tensor(sequence) for sequence in sequences], batch_first=True)
-        hidden: Tensor = self._policy(tokens, self._part(slot, slot + len(sequences)))
-        return hidden[torch.arange(len(sequences)), torch.tensor([len(sequence) - 1 for sequence in sequences])]
+    def _read(self, sequences: Sequence[Sequence[int]], known: Sequence[int], slot: int) -> Tensor:
+        """Reads what is not known yet of sequences, in the slots from `slot` on; returns what comes after each."""
+        new = [tokens[start:] for tokens, start in zip(sequences, known, strict=True)]
+        before = [(0, *tokens)[start:-1] for tokens, start in zip(sequences, known, strict=True)]
+        self.read += sum(len(tokens) for tokens in new)
+        return self._policy.extend(
+            torch.tensor(list(chain.from_iterable(new))),
+            torch.tensor(list(chain.from_iterable(before))),
+            torch.tensor(known),
+            torch.tensor([len(tokens) for tokens in new]),
+            Cache(*(part[:, slot : slot + len(sequences)] for part in self._cache)),
+        )
 
     def _sample(self, generations: Sequence[Generation], hidden: Tensor) -> None:
         logprobs = torch.log_softmax(self._policy.logits(hidden), dim=-1)
@@ -147,10 +168,11 @@ class Engine:
                 generation.finish = "length"
 
     def _free(self, slot: int) -> None:
-        """Takes a sequence out; the last one of the batch moves into its slot."""
-        last = len(self._batch) - 1
-        if slot != last:
-            self._batch[slot] = self._batch[last]
-            self._cache.keys[:, slot] = self._cache.keys[:, last]
-            self._cache.values[:, slot] = self._cache.values[:, last]
-        self._batch.pop()
+        """Takes a sequence out, and keeps what is known of it; the last one of the batch moves into its slot."""
+        known, last = self._batch[slot].known[:-1], self._batch.pop()
+        if self._current:
+            self._prefixes.keep(known, Cache(*(part[:, slot, : len(known)].clone() for part in self._cache)))
+        if slot != len(self._batch):
+            self._batch[slot] = last
+            for part in self._cache:
+                part[:, slot, : len(last.known)] = part[:, len(self._batch), : len(last.known)]

@@ -38,7 +38,12 @@ RESULTS: Final = PROJECT.parent.parent / "results" / "grpo_cpu"
 GROUPS: Final = 8
 """Of a batch, and so between two policy versions."""
 MAX_LAG: Final = 4
-COMPARED: Final = 12
+UNFINISHED: Final = 96
+"""Rollouts in progress at once, at most. Some more than the engine's batch, since tools keep some of them waiting; with
+many more, the weights would change once or twice within each, and its tokens be read again every time."""
+OPEN_MS: Final = 100.0
+"""Milliseconds that the tool takes, unless something else is asked for."""
+COMPARED: Final = 16
 """Steps of the synchronous stretch, and of the asynchronous one that it is compared with."""
 
 Say = Callable[[str], None]
@@ -59,12 +64,15 @@ class Start:
     tokenizer: Tokenizer
     weights: State
     seed: int
+    open_s: float
+    """Seconds that the tool takes."""
 
     @classmethod
-    def make(cls, seed: int) -> "Start":
+    def make(cls, seed: int, open_s: float) -> "Start":
         """The tokenizer, and the policy after its warm-up."""
         tokenizer = make_tokenizer(seed)
-        return cls(tokenizer=tokenizer, weights=warm_up(tokenizer, seed).state_dict(), seed=seed)
+        weights = warm_up(tokenizer, seed).state_dict()
+        return cls(tokenizer=tokenizer, weights=weights, seed=seed, open_s=open_s)
 
     def policy(self) -> Policy:
         """The policy with these weights."""
@@ -80,11 +88,17 @@ async def train(start: Start, folder: Path, *, steps: int, max_lag: int, say: Sa
     start.tokenizer.save(tokenizer)
     learner = Learner(start.policy())
     async with EngineProcess.start(first, 0, tokenizer, seed=start.seed) as engine:
-        config = PROJECT / "main.yaml"
-        model = "policy.models.chat_model"
-        overrides = (f"{model}.base_url={engine.base_url}", f"{model}.tokenizer={start.tokenizer.digest}")
         launched = Trainer.launch(
-            config, *overrides, run=folder.name, output=folder / "run", groups=GROUPS, max_lag=max_lag, report=say
+            PROJECT / "main.yaml",
+            f"policy.models.chat_model.base_url={engine.base_url}",
+            f"policy.models.chat_model.tokenizer={start.tokenizer.digest}",
+            f"boxes.resources.boxes.open_s={start.open_s}",
+            run=folder.name,
+            output=folder / "run",
+            groups=GROUPS,
+            max_lag=max_lag,
+            unfinished=UNFINISHED,
+            report=say,
         )
         async with launched as trainer:
             training = Training(trainer, learner, engine, weights)
@@ -119,26 +133,24 @@ def _step(curves: Curves) -> str:
     )
 
 
-async def learn(folder: Path, *, steps: int, seed: int, sync: bool, say: Say) -> tuple[Outcome, float | None]:
-    """The training, and how much faster it was than the synchronous one, where that was measured."""
-    say("warming up: imitation of a clumsy agent, so that there is something to reward")
-    start = await asyncio.to_thread(Start.make, seed)
+async def learn(start: Start, folder: Path, *, steps: int, sync: bool, say: Say) -> tuple[Outcome, Outcome | None]:
+    """The training, and the synchronous one that it is compared with, if it is not synchronous itself."""
     main = await train(start, folder, steps=steps, max_lag=0 if sync else MAX_LAG, say=say)
     compared = min(COMPARED, steps)
     if sync or compared < 2:  # noqa: PLR2004 - a rate takes two steps
         return main, None
     say(f"{compared} synchronous steps from the same start, for comparison")
-    other = await train(start, folder.with_name(f"{folder.name}-sync"), steps=compared, max_lag=0, say=say)
-    return main, main.curves.rate(compared) / other.curves.rate(compared)
+    other = folder.with_name(f"{folder.name}-sync")
+    return main, await train(start, other, steps=compared, max_lag=0, say=say)
 
 
-def figures(outcome: Outcome, speedup: float | None) -> dict[str, float | int | None]:
+def figures(outcome: Outcome, sync: Outcome | None) -> dict[str, float | int | None]:
     """What `--json` prints."""
     curves, checked = outcome.curves, outcome.exactness
-    return {
+    shown: dict[str, float | int | None] = {
         "reward_start": round(curves.reward_start, 3),
         "reward_end": round(curves.reward_end, 3),
-        "async_speedup": None if speedup is None else round(speedup, 2),
+        "async_speedup": None,
         "max_logprob_error": checked.max_error,
         "max_lag": curves.max_lag,
         "tokens": checked.tokens,
@@ -148,6 +160,15 @@ def figures(outcome: Outcome, speedup: float | None) -> dict[str, float | int | 
         "failed": sum(step.without_reward for step in curves.steps),
         "seconds": round(curves.steps[-1].at_s, 1),
     }
+    if sync is not None:
+        steps = len(sync.curves.steps)
+        shown |= {
+            "async_speedup": round(curves.rate(steps) / sync.curves.rate(steps), 2),
+            "max_logprob_error": max(checked.max_error, sync.exactness.max_error),
+            "sync_engine_busy": round(sync.curves.engine_busy, 2),
+            "sync_trainer_busy": round(sync.curves.trainer_busy, 2),
+        }
+    return shown
 
 
 def main() -> None:
@@ -158,19 +179,22 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="batches to train on")
     parser.add_argument("--seed", type=int, default=0, help="of the tasks, the weights and the sampling")
     parser.add_argument("--sync", action="store_true", help="wait for all rollouts before each step")
+    parser.add_argument("--open-ms", type=float, default=OPEN_MS, help="what a tool call takes, computing nothing")
     parser.add_argument("--json", action="store_true", help="print one line of figures, and nothing else")
     parser.add_argument("--output", type=Path, help="folder for curves, picture, log; default: results/grpo_cpu/…")
     args = parser.parse_args()
-    if args.steps < 1:
-        parser.error("--steps is 1 or more")
+    if args.steps < 1 or args.open_ms < 0:
+        parser.error("--steps is 1 or more, --open-ms 0 or more")
     folder = (args.output or RESULTS / new_id("g")).absolute()
     os.chdir(PROJECT)  # a project's components are looked for in the working directory
     torch.set_num_threads(1)  # the engine has the other core
     console, began = Console(stderr=args.json, quiet=args.json), time.perf_counter()
-    outcome, speedup = asyncio.run(learn(folder, steps=args.steps, seed=args.seed, sync=args.sync, say=console.print))
+    console.print("warming up: imitation of a clumsy agent, so that there is something to reward")
+    start = Start.make(args.seed, args.open_ms / 1000)
+    outcome, other = asyncio.run(learn(start, folder, steps=args.steps, sync=args.sync, say=console.print))
     how = "synchronous" if args.sync else f"up to {MAX_LAG} versions off-policy"
     plot.save_picture(outcome.curves, folder / "curves.png", f"GRPO on the CPU, seed {args.seed}, {how}")
-    shown = figures(outcome, speedup)
+    shown = figures(outcome, other)
     console.print(plot.in_terminal(outcome.curves))
     console.print_json(data=shown)
     console.print(f"{time.perf_counter() - began:.0f} s in all; {folder / 'curves.png'}, {folder / 'curves.json'}")

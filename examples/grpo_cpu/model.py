@@ -30,7 +30,7 @@ class Shape:
 
 
 class Cache(NamedTuple):
-    """Keys and values of the tokens so far: [layers, sequences, heads, context, width of a head] each."""
+    """Keys and values of the tokens so far: [layers, sequences, context, heads, width of a head] each."""
 
     keys: Tensor
     values: Tensor
@@ -38,7 +38,7 @@ class Cache(NamedTuple):
     @classmethod
     def empty(cls, shape: Shape, sequences: int) -> "Cache":
         """Room for so many sequences."""
-        size = (shape.layers, sequences, shape.heads, shape.context, shape.width // shape.heads)
+        size = (shape.layers, sequences, shape.context, shape.heads, shape.width // shape.heads)
         return cls(torch.zeros(size), torch.zeros(size))
 
 
@@ -64,15 +64,14 @@ class _Block(nn.Module):
         self.merge.weight.copy_(copied)
 
     def parts(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values: [sequences, heads, tokens, width of a head] each."""
-        sequences, tokens, width = hidden.shape
+        """Queries, keys and values: […, heads, width of a head] each."""
         asked = self.ask(self.before_attention(hidden))
-        queries, keys, values = asked.view(sequences, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        queries, keys, values = asked.unflatten(-1, (3, self.heads, -1)).unbind(-3)
         return queries, keys, values
 
     def finish(self, hidden: Tensor, attended: Tensor) -> Tensor:
-        """The block's output from what its attention found."""
-        hidden = hidden + self.merge(attended.transpose(1, 2).flatten(2))
+        """The block's output from what its attention found: […, heads, width of a head]."""
+        hidden = hidden + self.merge(attended.flatten(-2))
         mixed: Tensor = hidden + self.mix(self.before_mixing(hidden))
         return mixed
 
@@ -109,46 +108,47 @@ class Policy(nn.Module):
         """Parameters."""
         return sum(weights.numel() for weights in self.parameters())
 
-    def forward(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
+    def forward(self, tokens: Tensor) -> Tensor:
         """What comes after each token, for `logits`: [sequences, tokens, width].
 
         Args:
             tokens: [sequences, tokens], filled up at the right end with anything.
-            cache: is filled with the keys and values, where it is given; it holds exactly these sequences.
         """
         before = functional.pad(tokens[:, :-1], (1, 0))
         positions = torch.arange(tokens.shape[1])
         hidden: Tensor = self.token(tokens) + self.previous(before) + self.position(positions)
-        for layer, block in self._layers():
-            queries, keys, values = block.parts(hidden)
-            if cache is not None:
-                cache.keys[layer, :, :, : tokens.shape[1]] = keys
-                cache.values[layer, :, :, : tokens.shape[1]] = values
+        for _, block in self._layers():
+            queries, keys, values = (part.transpose(1, 2) for part in block.parts(hidden))
             attended = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-            hidden = block.finish(hidden, attended)
+            hidden = block.finish(hidden, attended.transpose(1, 2))
         return hidden
 
-    def decode(self, tokens: Tensor, before: Tensor, lengths: Tensor, cache: Cache) -> Tensor:
-        """The same for one token more in each sequence: [sequences, width].
+    def extend(self, tokens: Tensor, before: Tensor, lengths: Tensor, counts: Tensor, cache: Cache) -> Tensor:
+        """The same after the last token of each sequence, without what is in the cache already: [sequences, width].
 
         Args:
-            tokens: [sequences].
-            before: the tokens before them, [sequences].
-            lengths: how many tokens of each sequence are in the cache, [sequences].
-            cache: it holds exactly these sequences; their new token is added to it.
+            tokens: what is new in each sequence, one sequence behind the other without a gap: [tokens].
+            before: the token before each, 0 before a sequence's first: [tokens].
+            lengths: how many tokens of each sequence are in the cache: [sequences].
+            counts: how many are new: [sequences].
+            cache: it holds exactly these sequences; the new tokens are added to it.
         """
-        hidden: Tensor = (self.token(tokens) + self.previous(before) + self.position(lengths)).unsqueeze(1)
-        rows, longest = torch.arange(len(tokens)), int(lengths.max()) + 1
-        seen = (torch.arange(longest) <= lengths[:, None])[:, None, None]
+        longest, most = int((lengths + counts).max()), int(counts.max())
+        ends = counts.cumsum(0)
+        rows = torch.arange(len(counts)).repeat_interleave(counts)
+        columns = torch.arange(len(tokens)) - (ends - counts)[rows]
+        places = lengths[rows] + columns
+        unseen = torch.arange(longest) > (lengths[:, None] + torch.arange(most))[..., None]
+        hidden: Tensor = self.token(tokens) + self.previous(before) + self.position(places)
+        hiding = torch.zeros(unseen.shape).masked_fill_(unseen, -torch.inf)[:, None]
+        asked = hidden.new_zeros(len(counts), most, self.shape.heads, self.shape.width // self.shape.heads)
         for layer, block in self._layers():
-            queries, keys, values = block.parts(hidden)
-            cache.keys[layer, rows, :, lengths] = keys.squeeze(2)
-            cache.values[layer, rows, :, lengths] = values.squeeze(2)
-            attended = functional.scaled_dot_product_attention(
-                queries, cache.keys[layer, :, :, :longest], cache.values[layer, :, :, :longest], attn_mask=seen
-            )
-            hidden = block.finish(hidden, attended)
-        return hidden.squeeze(1)
+            queries, cache.keys[layer, rows, places], cache.values[layer, rows, places] = block.parts(hidden)
+            asked[rows, columns] = queries
+            keys, values = (part[layer, :, :longest].transpose(1, 2) for part in cache)
+            found = functional.scaled_dot_product_attention(asked.transpose(1, 2), keys, values, attn_mask=hiding)
+            hidden = block.finish(hidden, found[rows, :, columns])
+        return hidden[ends - 1]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of all tokens: […, vocabulary]."""

@@ -24,6 +24,8 @@ class Load(NamedTuple):
     """Seconds that it computed, since it was started."""
     tokens: int
     """Tokens that it generated since."""
+    read: int
+    """Tokens that it put through its policy since: each generated one, and what of prompts it had to read."""
 
 
 class EngineThread:
@@ -54,7 +56,7 @@ class EngineThread:
     def load(self) -> Load:
         """What it is doing now."""
         engine = self._engine
-        return Load(engine.running, engine.waiting, engine.version, self._busy_s, self._tokens)
+        return Load(engine.running, engine.waiting, engine.version, self._busy_s, self._tokens, engine.read)
 
     async def generate(self, generation: Generation) -> Generation:
         """Returns when it has ended. Raises `ValueError` for a prompt that is too long.

@@ -29,20 +29,26 @@ def recomputed(policy: Policy, generation: Generation) -> list[float]:
     return found
 
 
+def prompt(random_: random.Random, before: list[Generation]) -> list[int]:
+    """The beginning of another sequence, and something new: half of them go on with a whole one."""
+    beginning = random_.choice(before).known[:40] if before else []
+    if random_.random() < 0.5:
+        beginning = beginning[: random_.randint(0, len(beginning))]
+    return [*beginning, *(random_.randrange(VOCABULARY) for _ in range(random_.randint(1, 10)))]
+
+
 def test_t15_each_token_has_the_log_probability_that_its_own_version_gives_it() -> None:
-    """T15: sequences join and leave, weights change while they run; spans partition what was generated."""
+    """T15: sequences join, go on and leave, weights change while they run; spans partition what was generated."""
     random_ = random.Random(1)
     policies = {version: small_policy(VOCABULARY, seed=version) for version in range(5)}
     at_work = engine()
-    generations = [
-        Generation(prompt=[random_.randrange(VOCABULARY) for _ in range(random_.randint(1, 20))], limit=30)
-        for _ in range(30)
-    ]
-    waiting, steps = list(generations), 0
-    while waiting or at_work.running or at_work.waiting:
+    generations: list[Generation] = []
+    steps = 0
+    while len(generations) < 30 or at_work.running or at_work.waiting:
         steps += 1
-        if waiting and random_.random() < 0.5:
-            at_work.add(waiting.pop())
+        if len(generations) < 30 and random_.random() < 0.5:
+            generations.append(Generation(prompt=prompt(random_, generations), limit=30))
+            at_work.add(generations[-1])
         if steps % 25 == 0 and at_work.version < 4:
             at_work.swap(policies[at_work.version + 1].state_dict(), at_work.version + 1)
         at_work.step()
@@ -108,3 +114,28 @@ def test_a_sequence_that_is_given_up_makes_room_and_disturbs_no_other() -> None:
         alone = Generation(prompt=generation.prompt, limit=20, temperature=0)
         run(engine(), alone)
         assert alone.tokens == generation.tokens
+
+
+def test_of_a_prompt_that_goes_on_with_a_sequence_only_what_is_new_is_read() -> None:
+    at_work = engine()
+    first = Generation(prompt=[1, 2, 3, 4, 5, 6], limit=4)
+    run(at_work, first)
+    before = at_work.read
+    run(at_work, Generation(prompt=[*first.known, 7, 8], limit=1))
+    assert at_work.read - before == 3  # the latest token was generated, and read by nobody yet
+    at_work.swap(small_policy(VOCABULARY, seed=1).state_dict(), 1)
+    before = at_work.read
+    run(at_work, Generation(prompt=first.known, limit=1))
+    assert at_work.read - before == len(first.known)
+
+
+def test_a_sequence_that_is_given_up_between_two_versions_leaves_nothing_of_the_old_one_behind() -> None:
+    at_work, policy = engine(), small_policy(VOCABULARY, seed=1)
+    given_up = Generation(prompt=[1, 2, 3], limit=20)
+    at_work.add(given_up)
+    at_work.step()
+    at_work.swap(policy.state_dict(), 1)
+    at_work.leave(given_up)
+    after = Generation(prompt=[1, 2, 3, 4], limit=5)
+    run(at_work, after)
+    assert recomputed(policy, after) == pytest.approx(after.logprobs, abs=1e-4)

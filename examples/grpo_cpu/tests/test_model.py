@@ -9,19 +9,18 @@ def test_the_policy_of_the_example_has_about_a_million_parameters() -> None:
 
 
 @torch.inference_mode()
-def test_token_by_token_and_at_once_are_the_same_for_sequences_of_several_lengths() -> None:
-    policy = small_policy(50)
-    lengths = [3, 9, 6]
-    tokens = torch.randint(50, (3, 12))
-    cache = Cache.empty(policy.shape, 3)
-    policy(tokens[:, : max(lengths)], cache)
-    for _ in range(3):
-        rows = torch.arange(3)
-        at = torch.tensor(lengths)
-        stepped = policy.logits(policy.decode(tokens[rows, at], tokens[rows, at - 1], at, cache))
-        whole = policy.logits(policy(tokens))[rows, at]
-        assert torch.allclose(stepped, whole, atol=1e-5)
-        lengths = [length + 1 for length in lengths]
+def test_piece_by_piece_and_at_once_are_the_same_for_sequences_of_several_lengths() -> None:
+    policy, tokens = small_policy(50), torch.randint(50, (3, 12))
+    whole, cache, rows = policy.logits(policy(tokens)), Cache.empty(policy.shape, 3), torch.arange(3)
+    before, lengths = torch.nn.functional.pad(tokens, (1, 0)), torch.zeros(3, dtype=torch.long)
+    for counts in ([4, 1, 2], [1, 1, 1], [2, 5, 1], [1, 1, 1], [4, 1, 3]):
+        new = [range(length, length + count) for length, count in zip(lengths.tolist(), counts, strict=True)]
+        pieces, previous = (
+            torch.cat([each[row, list(places)] for row, places in enumerate(new)]) for each in (tokens, before)
+        )
+        extended = policy.extend(pieces, previous, lengths, torch.tensor(counts), cache)
+        lengths += torch.tensor(counts)
+        assert torch.allclose(policy.logits(extended), whole[rows, lengths - 1], atol=1e-5)
 
 
 def test_log_probabilities_are_those_of_the_next_token() -> None:

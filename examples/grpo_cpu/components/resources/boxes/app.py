@@ -1,12 +1,22 @@
 """A room of boxes: a note in one leads to the next, and the last one holds a code. Written as any environment is."""
 
+import asyncio
 import re
 from typing import Final
 
-from components.resources import Resources, TaskFields, tool
+from pydantic import Field
+
+from components.resources import Resources, ResourcesConfig, TaskFields, tool
 from contracts.responses import Response
 
 _QUOTED: Final = re.compile(r'"([^"]*)"')
+
+
+class BoxesConfig(ResourcesConfig):
+    """How slow the room is."""
+
+    open_s: float = Field(default=0.0, ge=0)
+    """Seconds until an opened box answers; nothing computes meanwhile, as where a tool asks a service."""
 
 
 class BoxesTask(TaskFields):
@@ -18,7 +28,7 @@ class BoxesTask(TaskFields):
     """What lies in the last one."""
 
 
-class Boxes(Resources):
+class Boxes(Resources[BoxesConfig]):
     """Each rollout has a room of its own."""
 
     async def seed_session(self, task: BoxesTask) -> dict[str, str]:
@@ -34,6 +44,7 @@ class Boxes(Resources):
             session: The room; the model does not see this parameter.
             box: The box's name, as a colour.
         """
+        await asyncio.sleep(self.config.open_s)
         return session.get(box, f'"{box}" is empty.')
 
     async def verify(self, task: BoxesTask, response: Response) -> float:
