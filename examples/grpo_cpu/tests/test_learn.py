@@ -24,4 +24,5 @@ def test_two_steps_end_to_end_record_every_log_probability_exactly(tmp_path: Pat
     assert figures["max_logprob_error"] < 1e-4
     assert figures["max_lag"] <= 1
     assert figures["async_speedup"] > 0
+    assert all(0 < figures[name] <= 1 for name in ("engine_busy", "trainer_busy", "sync_engine_busy"))
     assert (tmp_path / "a" / "curves.png").is_file()

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from components.resources.trial import Trial
-from examples.grpo_cpu.components.resources.boxes.app import Boxes
+from examples.grpo_cpu.components.resources.boxes.app import Boxes, BoxesConfig
 
 TASK = {"path": ["red", "blue"], "code": "gold"}
 
@@ -26,6 +26,14 @@ def test_each_box_of_the_path_names_the_next_and_the_last_one_holds_the_code() -
         return [*found, await trial.call("open", box="green")]
 
     assert asyncio.run(play()) == ['A note: open "blue".', 'The code is "gold".', '"green" is empty.']
+
+
+async def test_a_box_of_a_slow_room_answers_later_and_holds_up_nobody_meanwhile() -> None:
+    slow, quick = (Boxes(BoxesConfig(open_s=seconds)).open({"red": "a note"}, "red") for seconds in (3_600, 0))
+    waiting = asyncio.create_task(slow)
+    assert await quick == "a note"
+    assert not waiting.done()
+    waiting.cancel()
 
 
 @pytest.mark.parametrize(
