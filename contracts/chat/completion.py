@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from contracts.base import ApiModel, Number
+from contracts.base import ApiModel, JsonObject, Number
 from contracts.chat.messages import AssistantMessage
 
 
@@ -80,7 +80,8 @@ class ChatCompletion(ApiModel):
     usage: CompletionUsage | None = None
     system_fingerprint: str | None = None
     service_tier: str | None = None
-    metadata: dict[str, str] | None = None
+    metadata: JsonObject | None = None
+    """Texts, where the engine keeps to the API; SGLang says here which weights answered."""
 
 
 class ErrorDetail(ApiModel):

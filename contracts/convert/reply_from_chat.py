@@ -9,6 +9,8 @@ IDs derive from the completion's: the same completion gives the same response.
 
 from typing import Final
 
+import msgspec
+
 from contracts import chat
 from contracts import responses as r
 from contracts.base import JsonObject
@@ -19,8 +21,8 @@ from contracts.errors import NoResponsesForm
 
 TOKEN_FIELDS: Final = frozenset(
     {
-        "prompt_token_ids", "token_ids", "generation_token_ids", "generation_log_probs", "prompt_logprobs",
-        "routed_experts", "meta_info", "sglext", "policy_spans",
+        "prompt_token_ids", "token_ids", "response_token_ids", "generation_token_ids", "generation_log_probs",
+        "prompt_logprobs", "routed_experts", "meta_info", "sglext", "policy_spans",
     }
 )  # fmt: skip
 """Fields of a completion, its choice and its message that `response_from_chat` does not copy."""
@@ -92,12 +94,19 @@ def response_from_chat(
     if request is not None:
         body |= {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True}  # clients expect these three
         body |= {name: value for name in _ECHOED if (value := getattr(request, name)) is not None}
-    own = ("service_tier", "metadata", "system_fingerprint")
+    own = ("service_tier", "system_fingerprint")
     body |= {name: value for name in own if (value := getattr(completion, name)) is not None}
+    if completion.metadata is not None:
+        body["metadata"] = {name: _text(value) for name, value in completion.metadata.items()}
     keep(_kept(completion), body, NoResponsesForm)
     if rest:
         keep({CHOICE: rest}, body, NoResponsesForm)
     return checked(r.Response, body, NoResponsesForm)
+
+
+def _text(value: object) -> str:
+    """A value of metadata, of which responses know only texts: what is none, as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _kept(model: chat.ChatCompletion | chat.Choice) -> JsonObject:

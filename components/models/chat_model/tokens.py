@@ -4,13 +4,15 @@ What is said twice must agree, and what is said in part is a flaw: nothing is co
 `ChatModel` before the completion becomes a response, so that no token is left in what an agent reads.
 
 The prompt         `message.prompt_token_ids` (NeMo RL), `prompt_token_ids` beside `choices` (vLLM) or in the choice
-                   (SGLang)
-Generated          `message.generation_token_ids`, `choice.token_ids` (vLLM, SGLang), `token_id:N` in place of a token's
-                   text in `logprobs.content` (vLLM), `choice.meta_info.output_token_logprobs` (SGLang: log-probability,
-                   ID, text)
+                   (SGLang), `sglext.input_ids` (SGLang, its streams too)
+Generated          `message.generation_token_ids`, `choice.token_ids` (vLLM), `choice.response_token_ids` (SGLang),
+                   `sglext.output_ids` (SGLang: of each choice), `token_id:N` in place of a token's text in
+                   `logprobs.content` (vLLM), `choice.meta_info.output_token_logprobs` (SGLang: log-probability, ID,
+                   text)
 Log-probabilities  `message.generation_log_probs`, `logprobs.content`, `choice.meta_info.output_token_logprobs`
-Policy versions    `policy_spans` beside `choices` (version and number of tokens, in order), `meta_info.weight_version`
-                   or `metadata.weight_version` (SGLang) where it is a number
+Policy versions    `policy_spans` beside `choices` (version and number of tokens, in order); in `choice.meta_info` or
+                   `metadata` `weight_versions` (SGLang: version, start and end of each), else `weight_version`, where
+                   they are numbers
 """
 
 from collections.abc import Sequence
@@ -74,6 +76,7 @@ def _first(completion: JsonObject) -> JsonObject:
 def _read(completion: JsonObject, choice: JsonObject, message: JsonObject) -> EngineTokens:
     meta = choice.get("meta_info") or {}
     triples, entries = meta.get("output_token_logprobs"), _entries(choice)
+    sglext = completion.get("sglext") or {}
     bundle = [name for name in _BUNDLE if message.get(name) is not None]
     if bundle and len(bundle) < len(_BUNDLE):
         raise _Flaw(f"the message has {' and '.join(bundle)}, and not all of {', '.join(_BUNDLE)}")
@@ -81,10 +84,13 @@ def _read(completion: JsonObject, choice: JsonObject, message: JsonObject) -> En
         ("message.prompt_token_ids", message.get("prompt_token_ids")),
         ("prompt_token_ids", completion.get("prompt_token_ids")),
         ("choice.prompt_token_ids", choice.get("prompt_token_ids")),
+        ("sglext.input_ids", sglext.get("input_ids")),
     )
     generated = _found(
         ("message.generation_token_ids", message.get("generation_token_ids")),
         ("choice.token_ids", choice.get("token_ids")),
+        ("choice.response_token_ids", choice.get("response_token_ids")),
+        ("sglext.output_ids", sglext.get("output_ids") and sglext["output_ids"][0]),
         ("logprobs.content", [int(entry["token"][len(_TOKEN_ID) :]) for entry in entries if _is_id(entry)] or None),
         ("meta_info.output_token_logprobs", triples and [triple[1] for triple in triples]),
     )
@@ -133,5 +139,8 @@ def _is_id(entry: JsonObject) -> bool:
 def _spans(completion: JsonObject, meta: JsonObject, generated: int) -> tuple[PolicySpan, ...]:
     if (spans := completion.get("policy_spans")) is not None:
         return tuple(PolicySpan(int(version), int(count)) for version, count in spans)
-    version = meta.get("weight_version", (completion.get("metadata") or {}).get("weight_version"))
-    return (PolicySpan(int(str(version)), generated),) if str(version).isdecimal() else ()
+    told = (completion.get("metadata") or {}) | meta
+    spans = told.get("weight_versions") or [{"version": told.get("weight_version"), "start": 0, "end": generated}]
+    if not all(str(span["version"]).isdecimal() for span in spans):
+        return ()
+    return tuple(PolicySpan(int(str(span["version"])), span["end"] - span["start"]) for span in spans)

@@ -9,6 +9,8 @@ import pytest
 from components.models.chat_model.answers import read_answer
 from components.models.chat_model.tokens import take_tokens
 from components.models.tokens import EngineTokens
+from contracts.chat import ChatCompletion
+from contracts.convert import response_from_chat
 from contracts.tokens import PolicySpan, pack_ids, pack_logprobs
 
 PROMPT, GENERATED, LOGPROBS = [5, 6, 7], [8, 9], [-0.5, -0.25]
@@ -52,12 +54,15 @@ SGLANG = completion(
     metadata={"weight_version": "12"},
 )
 NEWER_SGLANG = completion(
-    {"prompt_token_ids": PROMPT, "token_ids": GENERATED, "logprobs": entries("h", "i")},
-    metadata={"weight_version": "default"},
+    {"prompt_token_ids": PROMPT, "response_token_ids": GENERATED, "logprobs": entries("h", "i")},
+    metadata={"weight_version": "default", "weight_versions": [{"version": "default", "start": 0, "end": 2}]},
 )
+"""0.5.23."""
+SGLEXT = completion({"logprobs": entries("h", "i")}, sglext={"input_ids": PROMPT, "output_ids": [GENERATED]})
+"""What SGLang says in a stream too."""
 
 
-@pytest.mark.parametrize("document", [VLLM, OLDER_VLLM, NEMO_RL, NEWER_SGLANG])
+@pytest.mark.parametrize("document", [VLLM, OLDER_VLLM, NEMO_RL, NEWER_SGLANG, SGLEXT])
 def test_the_forms_of_the_engines_say_the_same(document: dict[str, Any]) -> None:
     assert take_tokens(deepcopy(document), keep_logprobs=False) == WANTED
 
@@ -68,7 +73,44 @@ def test_sglang_says_which_weights_it_has_where_they_are_numbered() -> None:
     assert found.spans == (PolicySpan(12, 2),)
 
 
-@pytest.mark.parametrize("document", [VLLM, OLDER_VLLM, NEMO_RL, SGLANG, NEWER_SGLANG])
+def test_sglang_says_which_weights_sampled_which_tokens_where_they_changed_in_a_call() -> None:
+    """T15: its `weight_version` alone is that of the end, and would be too young for what came before."""
+    spans = [{"version": "11", "start": 0, "end": 1}, {"version": "12", "start": 1, "end": 2}]
+    told = {"weight_version": "12", "weight_versions": spans}
+    for document in (NEWER_SGLANG | {"metadata": told}, SGLANG | {"metadata": told}):
+        found = take_tokens(deepcopy(document), keep_logprobs=False)
+        assert found.spans == (PolicySpan(11, 1), PolicySpan(12, 1))
+    assert take_tokens(deepcopy(NEWER_SGLANG), keep_logprobs=False).spans == ()
+
+
+def test_what_sglang_says_of_its_weights_keeps_no_answer_from_becoming_a_response() -> None:
+    """Its metadata are not all texts, as the API has them: what is none becomes its JSON."""
+    document = deepcopy(NEWER_SGLANG)
+    take_tokens(document, keep_logprobs=False)
+    response = response_from_chat(ChatCompletion.model_validate(document)).to_dict()
+    assert response["metadata"] == {
+        "weight_version": "default",
+        "weight_versions": '[{"version":"default","start":0,"end":2}]',
+    }
+    assert "token_ids" not in json.dumps(response)
+
+
+def test_sglang_says_in_a_stream_at_its_end_which_tokens_there_were() -> None:
+    """T9."""
+    streamed = read_answer(
+        _stream(
+            _part({"role": "assistant", "content": ""}),
+            _part({"content": "h"}, logprobs=entries("h")),
+            _part({"content": "i"}, logprobs={"content": entries("h", "i")["content"][1:]}, finish_reason="stop"),
+            {"id": "c", "choices": [], "sglext": {"input_ids": PROMPT, "output_ids": [GENERATED]}},
+            {"id": "c", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}},
+        )
+    )
+    assert take_tokens(streamed, keep_logprobs=False, streamed=True) == WANTED
+    assert "sglext" not in streamed
+
+
+@pytest.mark.parametrize("document", [VLLM, OLDER_VLLM, NEMO_RL, SGLANG, NEWER_SGLANG, SGLEXT])
 def test_a_completion_whose_tokens_are_taken_has_none_left(document: dict[str, Any]) -> None:
     """T18."""
     left = deepcopy(document)
