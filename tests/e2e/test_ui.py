@@ -143,6 +143,14 @@ def test_on_a_narrow_screen_nothing_is_beside_it(page: Any, url: str) -> None:
     assert right <= 390
 
 
+def test_each_moment_on_the_axis_of_time_has_a_name_of_its_own(page: Any, url: str) -> None:
+    page.goto(f"{url}#/r1/r1-00000-00/timeline")
+    page.locator(".lanes .bar").first.wait_for()
+    named = [name for name in page.locator(".lanes .tick").all_text_contents() if name != "⋯"]
+    assert len(named) > 2
+    assert len(set(named)) == len(named)
+
+
 def test_a_table_of_thousands_holds_only_the_rows_in_sight(page: Any, url: str) -> None:
     page.goto(f"{url}#/r2")
     page.get_by_text(f"{MANY:,} rollouts").wait_for()

@@ -66,13 +66,15 @@ export function lanes({ small = false, pick, names }) {
   function axis(bottom) {
     const room = small ? 90 : 76;
     const shown = [];
-    let last = -Infinity;
+    let [last, before] = [-Infinity, ""];
     for (const edge of [0, ...given.scale.filter((each) => each.compressed).flatMap((each) => [each.start, each.end]), ...spread(), given.total].sort((a, b) => a - b)) {
       const at = x(edge);
-      if (at - last < room && edge !== 0) continue;
-      last = at;
+      if (at === last || (at - last < room && edge !== 0)) continue;
+      const plain = edge === 0 ? "0" : seconds(edge);
+      const told = plain === before ? offset(edge) : plain; // two moments near each other
+      [last, before] = [at, plain];
       shown.push(s("line", { class: "grid", x1: at, x2: at, y1: AXIS - 5, y2: bottom }),
-        s("text", { class: `tick ${at > element.clientWidth - 60 ? "end" : edge === 0 ? "" : "mid"}`, x: edge === 0 ? at : Math.min(at, element.clientWidth - END), y: AXIS - 9 }, edge === 0 ? "0" : seconds(edge)));
+        s("text", { class: `tick ${at > element.clientWidth - 60 ? "end" : edge === 0 ? "" : "mid"}`, x: edge === 0 ? at : Math.min(at, element.clientWidth - END), y: AXIS - 9 }, told));
     }
     return shown;
   }
