@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, Final, NamedTuple, NoReturn, Self
 
 from components.loading import INSTALLED
 
-DEADLINE_S: Final = 30.0
-"""Seconds that the code of one rollout may run by default. Nothing is waited for meanwhile: it is some milliseconds."""
+DEADLINE_S: Final = 60.0
+"""Seconds that the code of one rollout may run by default, with its import. Nothing is waited for meanwhile."""
 _LINE_LIMIT: Final = 2**30
 _STOPPING_S: Final = 5.0
 """Seconds that a process without work has to end."""
