@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from bus import LogConfig
 from bus.opening import recorded
-from bus.run_folder import CONFIG, LOG, MATERIALIZED, METRICS, live, run_id
+from bus.run_folder import CONFIG, LIVE, LOG, MATERIALIZED, METRICS, live, run_id
 from replay.errors import NoSource
 from replay.names import LAST, one_of
 
@@ -57,6 +57,12 @@ def places(results: Path) -> list[Place]:
     folders = {path.parent for name in (MATERIALIZED, METRICS) for path in results.glob(f"*/{name}")}
     found = [run for folder in folders if (run := place(folder)) is not None]
     return sorted(found, key=lambda run: run.started, reverse=True)
+
+
+def live_deployments(results: Path) -> list[Path]:
+    """Directories of what `jetgym up` keeps running, below a directory: what runs there may be no run of `places`."""
+    folders = (path.parent for path in sorted(results.glob(f"*/{LIVE}")) if live(path.parent))
+    return [folder for folder in folders if not any((folder / name).exists() for name in (MATERIALIZED, METRICS))]
 
 
 def find_place(results: Path, name: str | None) -> Place:

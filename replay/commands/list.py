@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 
 from replay.columns import Top, columns
-from replay.commands.common import Files, Json, Namespace, Run, Url, console, run_async, where, write_json
+from replay.commands.common import Files, Json, Namespace, Run, Url, console, errors, run_async, where, write_json
 from replay.facts import facts_of
 from replay.listing import Column, RowTable, draw_runs
 from replay.opening import Where, open_source, run_in
+from replay.places import live_deployments
 from replay.rows import made, selection
 from replay.runs import local_runs, runs_in
 from replay.source import says
@@ -95,6 +96,9 @@ def list_rollouts(
     shown = (limit or None) if limit is not None else None if json else LIMIT
     wanted = columns(shows)
     run_async(_rollouts(place, lambda row: keep(row) and worded(row), grep, shown, sort=sort, shown=wanted, json=json))
+    for folder in live_deployments(place.results) if place.is_local and run is None else ():
+        told = f"{folder} is live: what runs there is listed with --run {folder}"
+        errors.print(told, markup=False, soft_wrap=True)
 
 
 async def _rollouts(

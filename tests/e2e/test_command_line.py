@@ -59,9 +59,9 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: str, program: str = "orchestrator") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "orchestrator", *arguments],
+        [sys.executable, "-P", "-m", program, *arguments],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -216,6 +216,21 @@ def test_where_nothing_is_deployed_both_ways_to_workers_are_told(project: Path, 
     said = jetgym(project, "run", "--url", server, "--input", "tasks.jsonl", "++log.namespace=nobody", code=2)
     assert f"nothing is deployed at {server} in the namespace 'nobody': start it with `jetgym up CONFIG… --url" in said
     assert "started one by one with `jetgym worker`, give their config: `jetgym run CONFIG… --url …`" in said
+
+
+def test_the_newest_run_is_listed_beside_a_deployment_that_is_live_which_is_told_of(project: Path) -> None:
+    jetgym(project, "run", "main.yaml", "--input", "tasks.jsonl", "--limit", "1")
+    up = start(project, "up", "main.yaml")
+    assert up.stdout is not None
+    next(line for line in up.stdout if line.startswith("ready at "))
+    (folder,) = (project / "results").glob("d*")
+    listing = start(project, "list", program="replay")
+    said, told = listing.communicate(timeout=DEADLINE_S)
+    assert "1 rollout, " in said
+    name = f"results/{folder.name}"
+    assert told == f"{name} is live: what runs there is listed with --run {name}\n"
+    up.send_signal(signal.SIGINT)
+    up.communicate(timeout=DEADLINE_S)
 
 
 def test_a_start_that_fails_leaves_no_directory_and_hides_no_run(project: Path) -> None:

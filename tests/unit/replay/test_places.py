@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.run_files import RunFiles
 from replay.errors import AmbiguousName, NoSource, UnknownName
 from replay.opening import Where, choose
-from replay.places import find_place, live_url, log_of, place, places, read_config
+from replay.places import find_place, live_deployments, live_url, log_of, place, places, read_config
 from replay.runs import local_runs
 
 
@@ -123,6 +124,16 @@ def test_a_run_is_live_only_while_its_process_holds_its_directory(results: Path)
         assert live_url(run) == "nats://127.0.0.1:4222"
         assert [row.state for row in local_runs(results)] == ["interrupted", "running", "interrupted"]
     assert live_url(run) is None
+
+
+def test_a_deployment_that_is_live_is_no_run_and_is_told_of(results: Path) -> None:
+    with RunFiles(results / "d1129-1300-eeee") as up, RunFiles(results / "first") as run:
+        assert live_deployments(results) == []
+        for files in (up, run):
+            files.live({"url": "nats://127.0.0.1:4222"})
+        assert live_deployments(results) == [results / "d1129-1300-eeee"]
+        assert find_place(results, None).run_id == "r1129-1200-cccc"
+    assert live_deployments(results) == []
 
 
 def came_to(run: Path, completed: int, failed: int) -> None:
