@@ -87,8 +87,8 @@ def export(
     otlp     OpenTelemetry spans, GenAI conventions; a rollout a line (OTLP JSON)
     chrome   one trace for ui.perfetto.dev or chrome://tracing
     html     one rollout as one page, without scripts, for anybody
-    samples  token IDs for a trainer, one sample a line; packed, in binary files or
-             of a large run: `jetgym export samples`
+    samples  token IDs for a trainer, one sample a line; packed, or in binary
+             files: `jetgym export samples`
 
     With --output FILE, --json says what was written. Ends with 0, or with 2 if
     a rollout could not be written; the others are.
