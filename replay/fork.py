@@ -46,7 +46,10 @@ class Plan:
     """A fork of one rollout at one point."""
 
     def __init__(self, parent: Trajectory, at: Point, changes: Changes) -> None:
-        """`parent` has its captures among its blobs. Raises `Misused`."""
+        """Captures that are not among the blobs of `parent` are not in the fork: its code needs none.
+
+        Raises `Misused`.
+        """
         self.parent, self.changes = parent, changes
         self._target = _target(at, changes.edit)
         self._end = at.seq is None
@@ -164,7 +167,8 @@ class Plan:
         data = self.parent.data(event)
         if self._target is not None and recorded is self._target.replied:
             return *edited_reply(self._target, data, self.changes.edit), NOTHING, None
-        capture = msgspec.Raw(self.parent.blobs[event.captureref]) if event.captureref else event.capture
+        captured = self.parent.blobs.get(event.captureref)
+        capture = event.capture if captured is None else msgspec.Raw(captured)
         if event.type == "agent.requested":  # which says the run, as the agent's code knows it
             asked = msgspec.structs.replace(_REQUEST.decode(data), run_id=request.run_id)
             data = msgspec.json.encode(asked)

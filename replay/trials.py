@@ -16,7 +16,7 @@ import msgspec
 from components.agents.base import Agent, AgentConfig
 from components.durable import Call, Execution, Reply
 from components.workers.ending import outcome_of
-from contracts.events import CallError
+from contracts.events import CallError, Event
 from contracts.rollouts import RolloutResult
 from replay.engine import execution_in
 from replay.suspects import Suspect, watched
@@ -86,16 +86,16 @@ def try_out(
 
 class _Answers:
     def __init__(self, trajectory: Trajectory) -> None:
-        self._by_key: dict[str, tuple[str, str, bytes]] = {}
-        self._by_target: dict[str, tuple[str, bytes]] = {}
+        self._trajectory = trajectory
+        self._by_key: dict[str, tuple[str, Event]] = {}
+        self._by_target: dict[str, Event] = {}
         for call in trajectory.calls.values():
             if call.replied is None:
                 continue
             asked, event = call.requested.event, call.replied.event
             target = f"{asked.type} to {call.kind}/{call.instance}"
-            found = event.type, trajectory.data(event)
-            self._by_key[call.key] = target, *found
-            self._by_target.setdefault(target, found)
+            self._by_key[call.key] = target, event
+            self._by_target.setdefault(target, event)
         self.limit = len(trajectory.calls) + _BEYOND
 
     def to(self, call: Call) -> tuple[str, bytes]:
@@ -103,9 +103,9 @@ class _Answers:
         what, target = call.type.partition(".")[0], _target(call)
         if call.kind == "timers":
             return "timer.replied", b"null"
-        if (known := self._by_key.get(call.key)) is not None and known[0] == target:
-            return known[1:]
-        return self._by_target.get(target, (f"{what}.failed", _NOBODY))
+        known, event = self._by_key.get(call.key, ("", None))
+        event = event if known == target else self._by_target.get(target)
+        return (event.type, self._trajectory.data(event)) if event is not None else (f"{what}.failed", _NOBODY)
 
 
 def _trial(execution: Execution[RolloutResult], trajectory: Trajectory, answers: _Answers, seed: int) -> Trace:

@@ -4,6 +4,7 @@ import random
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from components.agents.base import Agent, AgentConfig
 from components.agents.simple_agent.app import SimpleAgent
@@ -216,3 +217,19 @@ def test_what_cannot_be_meant_is_refused_with_what_there_is(at: str, edit: Edit,
 def test_a_call_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(UnknownName, match="m_0"):
         plan(trajectory_of(recorded_run(1)), "m_9")
+
+
+def test_captures_go_along_where_they_were_fetched_and_code_is_tried_without_them() -> None:
+    parent = recorded("calc")
+    seqs = {call.replied.seq for call in parent.calls.values() if call.what == "model" and call.replied is not None}
+    parent.events = [
+        structs.replace(each, event=structs.replace(each.event, captureref="sha256:aa")) if each.seq in seqs else each
+        for each in parent.events
+    ]
+    for captures in ({}, {"sha256:aa": b'{"policy":[1,2]}'}):
+        planned = plan(Trajectory(parent.rollout_id, parent.events, captures), "end")
+        copied = [
+            bytes(each.event.capture) for each in planned.trajectory().events if each.event.type == "model.replied"
+        ]
+        assert copied == [captures.get("sha256:aa", b"null")] * len(seqs)
+        assert ahead(planned, "calc")[1] is not None
