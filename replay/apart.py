@@ -21,6 +21,8 @@ from components.loading import INSTALLED
 
 DEADLINE_S: Final = 60.0
 """Seconds that the code of one rollout may run by default, with its import. Nothing is waited for meanwhile."""
+EVENTS_A_S: Final = 500
+"""Events that are read and run again in a second at the least: on a machine with five times too much to do."""
 _LINE_LIMIT: Final = 2**30
 _STOPPING_S: Final = 5.0
 """Seconds that a process without work has to end."""
@@ -128,9 +130,12 @@ class Channel(NamedTuple):
     report: int
 
     @contextmanager
-    def limited(self, seconds: float) -> Iterator[None]:
-        """Ends this process where the block takes longer, also where it holds the interpreter."""
-        self.more_time(seconds)
+    def limited(self, seconds: float, events: int) -> Iterator[None]:
+        """Ends this process where the block takes longer, also where it holds the interpreter.
+
+        A long rollout has more time: `events` are those that the block goes through.
+        """
+        self.more_time(seconds + events / EVENTS_A_S)
         try:
             yield
         finally:

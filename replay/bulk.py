@@ -8,7 +8,7 @@ import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -76,14 +76,18 @@ class Bulk:
                 trajectory = await load(self._source, rollout_id)
                 python = self._python(trajectory)
                 if python is None:
-                    limited = self._channel.limited(self._deadline_s) if self._channel is not None else nullcontext()
-                    with limited:
+                    with self._limited(trajectory):
                         verdict = self._here.verify(trajectory)
                     yield verdict
                 else:
                     yield await (await self._process(python)).verify(trajectory)
             except ReplayError as error:
                 yield Verdict(rollout_id=rollout_id, verdict="could not run", reason=str(error))
+
+    def _limited(self, trajectory: Trajectory) -> AbstractContextManager[None]:
+        if self._channel is None:
+            return nullcontext()
+        return self._channel.limited(self._deadline_s, len(trajectory.events))
 
     async def upcoming(self, trajectory: Trajectory) -> Upcoming:
         """What the agent's code does where a history ends. Raises `ReplayError`."""

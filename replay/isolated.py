@@ -206,7 +206,7 @@ def serve() -> None:
             job = msgspec.json.decode(line, type=_Job)
             trajectory = _trajectory(job, channel.given)
             answer: Verdict | _Ahead | Rescored | list[Retooled] | _Tried
-            with channel.limited(setup.deadline_s):
+            with channel.limited(setup.deadline_s, job.events):
                 match job.ask:
                     case "verify":
                         answer = verifier.verify(trajectory)

@@ -1,11 +1,14 @@
 """Code that spins or ends its process: it costs its own rollout a verdict, and no other."""
 
+import faulthandler
+import io
 import json
 from pathlib import Path
 
 import pytest
 
 from components.agents.base import AgentConfig
+from replay.apart import Channel
 from replay.file_source import export_lines
 from tests.unit.replay.examples import OneTurn, calculator, recorded_run, task
 from tests.unit.replay.recorder import Recorder
@@ -139,3 +142,12 @@ def test_a_verifier_and_a_tool_that_spin_are_told_with_their_line(
     assert code == 2
     line = line_of("verifies" if verb[0] == "reverify" else "adds", RESOURCES)
     assert f"its code did not come to an end within its deadline at {app}:{line}" in out.replace("\n", "")
+
+
+def test_code_has_more_time_for_a_long_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda seconds, **_: given.append(seconds))
+    for events in (20, 24_000):
+        with Channel(io.BytesIO(), io.BytesIO(), 2).limited(30, events):
+            pass
+    assert given == [pytest.approx(30, abs=0.1), 78]
