@@ -167,12 +167,12 @@ def serve() -> None:
     with asyncio.Runner() as runner:
         for line in channel.given:
             try:
-                runner.run(_chunk(channel, setup, msgspec.json.decode(line, type=list[str])))
+                runner.run(_verify(channel, setup, msgspec.json.decode(line, type=list[str])))
             except (ReplayError, BusError) as error:
                 channel.say(msgspec.json.encode(_Told(problem=str(error))))
 
 
-async def _chunk(channel: Channel, setup: _Setup, ids: Sequence[str]) -> None:
+async def _verify(channel: Channel, setup: _Setup, ids: Sequence[str]) -> None:
     async with _opened(setup.reopen) as source:
         facts = await facts_of(source)
         async with Bulk(
