@@ -3,6 +3,7 @@
 ReplayError
 ├── Misused            options contradict each other, or something is not named
 ├── NoSource           there is no log or file to read, or it cannot be read
+├── NoRoom             what a long rollout says could not be kept beside the command's memory
 ├── UnknownName        no rollout or run has this name; `candidates` are near ones
 │   └── AmbiguousName  several have it; `candidates` are some of them
 ├── BrokenHistory      the recorded events of a rollout do not make a trajectory
@@ -28,6 +29,7 @@ __all__ = [
     "CodeLost",
     "Contradicted",
     "Misused",
+    "NoRoom",
     "NoSource",
     "ReplayError",
     "UnknownName",
@@ -44,6 +46,10 @@ class Misused(ReplayError):
 
 class NoSource(ReplayError):
     """Nothing to read trajectories from."""
+
+
+class NoRoom(ReplayError):
+    """There is no file for what is too much for memory."""
 
 
 class UnknownName(ReplayError):

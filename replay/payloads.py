@@ -18,6 +18,7 @@ from weakref import finalize
 import msgspec
 
 from contracts.events import NOTHING, Event, Recorded
+from replay.errors import NoRoom
 
 HELD: Final = 4 * 1024 * 1024
 """Bytes that are held in memory, of the events of a rollout as of what is kept beside them."""
@@ -42,26 +43,34 @@ class _Spool:
         if self._file < 0 and self.size <= HELD:
             self._begin += data
             return offset
-        if self._file < 0:
-            self._open()
-        left = memoryview(data)
-        while left:
-            left = left[os.write(self._file, left) :]
+        try:
+            if self._file < 0:
+                self._open()
+            left = memoryview(data)
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError as error:
+            raise NoRoom(
+                f"a long rollout is read by way of a file in {_folder()}, which cannot be written: {error.strerror}; "
+                f"name another directory with TMPDIR"
+            ) from error
         return offset
 
     def get(self, offset: int, length: int) -> bytes:
         begun = len(self._begin)
-        if offset < begun:
+        if offset < begun or not length:
             return bytes(memoryview(self._begin)[offset : offset + length])
         return os.pread(self._file, length, offset - begun)
 
     def _open(self) -> None:
-        folder = tempfile.gettempdir()
-        if folder == "/tmp" and os.access(_DISK, os.W_OK):  # noqa: S108
-            folder = str(_DISK)
-        self._file, name = tempfile.mkstemp(prefix="jetgym-replay-", dir=folder)
+        self._file, name = tempfile.mkstemp(prefix="jetgym-replay-", dir=_folder())
         os.unlink(name)  # noqa: PTH108
         finalize(self, os.close, self._file)
+
+
+def _folder() -> str:
+    folder = tempfile.gettempdir()
+    return str(_DISK) if folder == "/tmp" and os.access(_DISK, os.W_OK) else folder  # noqa: S108
 
 
 class Payloads(Mapping[str, bytes]):

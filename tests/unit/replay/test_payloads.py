@@ -2,6 +2,7 @@
 
 import io
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from replay import payloads
 from replay.diff import difference
 from replay.document import document
 from replay.engine import departure_of
+from replay.errors import NoRoom
 from replay.exports.otlp import traces
 from replay.exports.page import html_page
 from replay.file_source import FileSource, export_lines
@@ -153,6 +155,16 @@ def test_nothing_is_left_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     del held
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(file)
+
+
+def test_where_no_file_can_be_written_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payloads, "HELD", 4)
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    held = Payloads({"empty": b"", "first": b"1234"})
+    assert dict(held) == {"empty": b"", "first": b"1234"}
+    with pytest.raises(NoRoom, match=r"/nowhere, which cannot be written: No such file or directory; .* TMPDIR"):
+        held.add("second", b"5")
+    assert "second" not in held
 
 
 class Entry(msgspec.Struct):
