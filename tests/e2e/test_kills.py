@@ -176,9 +176,9 @@ async def test_an_agent_worker_that_was_stopped_for_long_drops_what_others_adopt
     assert await live.verified(*range(ROLLOUTS)) == {"same"}
 
 
-@pytest.mark.parametrize("how", ["exit", pytest.param("spin", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["exit", *(pytest.param(how, marks=pytest.mark.slow) for how in ("spin", "block"))])
 async def test_code_that_ends_its_worker_fails_its_own_rollout_only(live: Live, tmp_path: Path, how: str) -> None:
-    """B6: those that were held by the same workers complete. A loop without end is found by its place in the log."""
+    """B6, E8: those held by the same workers complete. Where the loop never turned again is in the worker's log."""
     others = [["add", 51], ["model"], ["sleep", 0.2], ["model"]]
     outcomes = await live.begin(tmp_path, [[[how]], others, others], agent="killer")
     assert [outcomes[number].reward for number in (1, 2)] == [1.0, 1.0]
@@ -190,5 +190,5 @@ async def test_code_that_ends_its_worker_fails_its_own_rollout_only(live: Live, 
     (letter,) = [msgspec.json.decode(recorded.event.data, type=DeadLetterData) async for recorded in letters]
     assert letter.reason == "exhausted"
     worker_log = (live.notes.parent / "logs" / "killer-0.log").read_text()
-    assert how == "exit" or ("agents/puppet/app.py" in worker_log and " in _spin" in worker_log)
+    assert how == "exit" or ("agents/puppet/app.py" in worker_log and f" in _{how}" in worker_log)
     assert await live.verified(1, 2) == {"same"}

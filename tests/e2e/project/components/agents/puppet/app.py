@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from typing import Any
 
 import msgspec
@@ -98,6 +99,9 @@ class PuppetAgent(Agent[PuppetConfig]):
     async def _spin(self) -> None:
         while True:
             pass
+
+    async def _block(self) -> None:
+        time.sleep(600)  # noqa: ASYNC251 - that is the fault
 
     async def _return(self, what: str) -> None:
         results: dict[str, Any] = {
