@@ -206,6 +206,10 @@ class Deployment:
         with suppress(Conflict):
             await self.bus.publish(event)
 
+    async def holds(self, run_id: str) -> bool:
+        """Whether a run began in this log."""
+        return await self.bus.last(self.bus.subjects.deployment("run", run_id)) is not None
+
     async def _record(self) -> None:
         """Writes into the log what is deployed."""
         resolved = ResolvedDeployment(

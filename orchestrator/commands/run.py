@@ -13,9 +13,10 @@ from typing import Annotated
 import typer
 
 from bus import BusError, LogConfig
+from bus.errors import LogMismatch, ServerUnfit
 from bus.room import LogRoom
-from bus.run_folder import MATERIALIZED, RESULTS
-from orchestrator.changes import replace_config
+from bus.run_folder import CONFIG, MATERIALIZED, RESULTS
+from orchestrator.changes import check_log, replace_config
 from orchestrator.collect import collect, rollout_id_of
 from orchestrator.commands.common import OptionalConfigs, Steps, Url, console, resolve, run_async
 from orchestrator.config import Config, redact
@@ -89,6 +90,8 @@ def run(
         if not _tell_how_to_go_on(folder):
             console.print("\nstopped before the first rollout was asked for")
         raise typer.Exit(130) from None
+    except (LogMismatch, ServerUnfit):
+        raise  # the same command would be refused again
     except (LaunchError, BusError):
         _tell_how_to_go_on(folder)
         raise
@@ -138,14 +141,23 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
 
 
 async def _begin(deployment: Deployment, config: Config, inputs: Materialized, *, run_id: str, folder: Path) -> None:
-    """Says in the run's directory and in the log with what config the run begins, or goes on."""
+    """Says in the log and in the run's directory with what config the run begins, or goes on.
+
+    In the log first: where the directory has a config, the log that is the run's holds its beginning.
+    """
+    await deployment.record_run(run_id, folder / MATERIALIZED, inputs)
     for change in replace_config(folder, config.to_yaml(deployment.descriptions)):
         console.print(f"the config has changed since the run began: {change}", markup=False, soft_wrap=True)
-    await deployment.record_run(run_id, folder / MATERIALIZED, inputs)
 
 
 async def _check_log(deployment: Deployment, run_id: str, folder: Path) -> None:
-    """The files are written anew from the log, so results that it does not hold would be lost."""
+    """In another log all would run again; and the files are written anew from the log, so its results would be lost."""
+    if (folder / CONFIG).is_file() and not await deployment.holds(run_id):
+        raise UsageError(
+            f"the log at {deployment.config.redactor.text(deployment.url)} does not hold the run in {folder}: it is "
+            f"another log than the run's (url, log.namespace), or the run was pruned or its log deleted. Resume with "
+            f"the run's own log, or start a new run"
+        )
     for rollout in known_rollouts(folder):
         if await deployment.bus.last(deployment.bus.subjects.ended(run_id, rollout)) is None:
             raise UsageError(
@@ -212,7 +224,9 @@ def _place(config: Config, *, resume: bool) -> tuple[Path, str]:
     if resume:
         if named is None:
             raise UsageError("--resume goes on with a run: name its directory with --output")
-        return Path(named), run_id_of(Path(named) / MATERIALIZED)
+        run_id = run_id_of(Path(named) / MATERIALIZED)
+        check_log(Path(named), config.redacted())
+        return Path(named), run_id
     run_id = new_id("r")
     folder = Path(named or RESULTS / run_id)
     if (folder / MATERIALIZED).exists():

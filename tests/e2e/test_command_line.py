@@ -142,6 +142,32 @@ def test_a_resumed_run_refuses_other_tasks(project: Path) -> None:
     )
 
 
+def test_a_run_without_a_result_yet_is_not_resumed_in_another_log(project: Path) -> None:
+    """Its rollouts would all run again there; nothing is made, and no command that was refused is said to go on."""
+    run = ["run", "main.yaml", "--input", "tasks.jsonl", "--output", "out"]
+    process = start(project, *run, "policy.models.slow.seconds=60", "++launch.drain_s=0")
+    until((project / "out" / "config.yaml").exists)
+    until(lambda: json.loads(jetgym(project, "audit", "out", "--json"))["in_flight"] == 6)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=DEADLINE_S)
+    changes = {"++log.namespace=foo": "began with 'jetgym'", "++log.partitions=2": "began with 1"}
+    for change, error in changes.items():
+        refused = start(project, *run, "--resume", change)
+        out, err = refused.communicate(timeout=DEADLINE_S)
+        assert (refused.returncode, out) == (2, ""), out + err
+        assert error in err
+    streams = {path.name for path in (project / "out" / "log").rglob("*") if path.name.endswith(("_0", "_1", "_blobs"))}
+    assert streams == {"jetgym_0", "jetgym_blobs"}
+    up = start(project, "up", "main.yaml", "--output", "other")
+    assert up.stdout is not None
+    url = next(line for line in up.stdout if line.startswith("ready at ")).split()[2].rstrip(";")
+    assert "does not hold the run in out" in jetgym(project, *run, "--url", url, "--resume", code=2)
+    up.send_signal(signal.SIGINT)
+    up.communicate(timeout=DEADLINE_S)
+    jetgym(project, *run, "--resume")
+    assert len(lines(project / "out" / "rollouts.jsonl")) == 6
+
+
 def test_up_keeps_a_deployment_that_runs_and_status_use(project: Path) -> None:
     up = start(project, "up", "main.yaml", "--output", "live")
     assert up.stdout is not None
