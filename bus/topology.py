@@ -6,6 +6,7 @@ wrong one.
 """
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final, Literal, Self
 
 import msgspec
@@ -16,6 +17,7 @@ from bus.connection import Connection
 from bus.errors import ApiRefused, LogMismatch, ServerUnfit
 from bus.subjects import Subjects
 from contracts.ids import check_name
+from contracts.spans import read_span
 
 ENVELOPE_BYTES: Final = 16 * 1024
 """Room that the envelope of an event may take beside its data."""
@@ -51,6 +53,11 @@ class LogConfig(BaseModel):
     """
     max_bytes: int = Field(default=-1, ge=-1)
     """Largest size of one partition in bytes; a full log makes publishers wait. -1: as the server's own limit."""
+    max_age: str | None = None
+    """A finished run whose last event is older (`7d`, `12h`, `30m`) leaves the log; None: however old it is, it stays.
+
+    The server is not told: it would take events of open rollouts too.
+    """
     compression: bool = True
     """S2 compression of the log on disk: less than half the bytes. NATS compresses a block when it is full."""
     inline_limit: int = Field(default=65_536, ge=1024)
@@ -72,6 +79,18 @@ class LogConfig(BaseModel):
     def replicas(self) -> int:
         """Servers that hold each event."""
         return _REPLICAS if self.durability == "replicated" else 1
+
+    @property
+    def age_limit(self) -> timedelta | None:
+        """`max_age` as a span of time."""
+        return None if self.max_age is None else read_span(self.max_age)
+
+    @field_validator("max_age")
+    @classmethod
+    def _max_age(cls, value: str | None) -> str | None:
+        if value is not None and not read_span(value):
+            raise ValueError("must be at least 1m; leave it out to keep runs however old they are")
+        return value
 
     @field_validator("namespace")
     @classmethod
@@ -121,7 +140,7 @@ def _stream(config: LogConfig, name: str, subject: str) -> dict[str, Any]:
         "discard": "new",
         "allow_direct": True,
         "max_bytes": config.max_bytes,
-        "max_age": 0,  # an open rollout's events may not go: `jetgym log prune` takes what has ended
+        "max_age": 0,  # an open rollout's events may not go: `LogConfig.max_age` takes runs that have ended
         "num_replicas": config.replicas,
         "compression": "s2" if config.compression else "none",
         "duplicate_window": _NS // 10,

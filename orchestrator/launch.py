@@ -23,6 +23,7 @@ from bus.connection import redacted
 from bus.overview import pool_states
 from bus.run_folder import LOG, WORKER_LOGS
 from contracts.deployments import Description, ResolvedDeployment, RunStarted
+from orchestrator.ageing import keep_young, prune_old
 from orchestrator.changes import differences
 from orchestrator.config import Config
 from orchestrator.describing import Checked, Descriptions, pool_slots
@@ -55,8 +56,8 @@ class Deployment:
         self.config = config
         self.descriptions = descriptions
         self._supervisor: Supervisor | None = None
-        self._keeping: asyncio.Task[NoReturn] | None = None
-        """Keeps the server of the log running, where it is this deployment's own."""
+        self._keeping: list[asyncio.Task[NoReturn]] = []
+        """What keeps the server of the log running, where it is this deployment's own, and the log young."""
 
     @classmethod
     @asynccontextmanager
@@ -65,8 +66,11 @@ class Deployment:
         checked: Checked,
         files: RunFiles,
         report: Report,
+        run: str | None = None,
     ) -> AsyncIterator[Self]:
         """Starts everything that the config names; the log's data and the workers' logs go into the run's directory.
+
+        `run` is the one that this process is going to collect: it is never too old for the log.
 
         Raises `LaunchError`, or the bus's error when a given server does not answer. On leaving, workers drain.
         """
@@ -74,7 +78,7 @@ class Deployment:
         settings, folder = config.settings, files.folder
         _check_durability(settings.log, settings.server.url)
         async with AsyncExitStack() as stack:
-            server = keeping = None
+            server, keeping = None, []
             if (url := settings.server.url) is None:
                 report("starting the server")
                 server = await EmbeddedServer.start(
@@ -85,14 +89,19 @@ class Deployment:
                     report=report,
                 )
                 stack.push_async_callback(server.stop)
-                keeping = asyncio.create_task(server.keep(settings.launch.failed_starts, report))
-                stack.push_async_callback(_end, keeping)
+                keeping.append(asyncio.create_task(server.keep(settings.launch.failed_starts, report)))
+                stack.push_async_callback(_end, keeping[-1])
                 url = server.url
             bus = await _connect(url, settings.log)
             stack.push_async_callback(bus.close)
             if server is None:
                 tell_outages(bus, config.redactor.text(redacted(url)), report)
             await bus.ensure_log(adjust=True)
+            if (limit := settings.log.age_limit) is not None:
+                report("looking for runs that are older than log.max_age")
+                await prune_old(bus, limit, report, collected=run, keep_blobs=server is None)
+                keeping.append(asyncio.create_task(keep_young(bus, limit, report, collected=run)))
+                stack.push_async_callback(_end, keeping[-1])
             deployment = cls(bus, url, config, descriptions)
             deployment._keeping = keeping
             await deployment._record()
@@ -173,9 +182,7 @@ class Deployment:
         Raises `WorkerDied`, or `ServerNotStarted` for the server of the log.
         """
         working = asyncio.create_task(work)
-        watching: list[asyncio.Future[None]] = []
-        if self._keeping is not None:
-            watching.append(asyncio.shield(self._keeping))
+        watching: list[asyncio.Future[None]] = [asyncio.shield(task) for task in self._keeping]
         if self._supervisor is not None:
             watching.append(asyncio.create_task(self._supervisor.watch()))
         tasks: set[asyncio.Future[Any]] = {working, *watching}
@@ -247,7 +254,7 @@ def _shown(config: Config, name: str, description: Description) -> dict[str, Any
 def _departures(resolved: ResolvedDeployment, config: Config, descriptions: Descriptions) -> Iterator[str]:
     """What a given config says of the instances that are deployed, where it says something else."""
     here: dict[str, Any] = {"log": config.settings.log.model_dump(mode="json")}
-    there: dict[str, Any] = {"log": resolved.log}
+    there: dict[str, Any] = {"log": LogConfig.of_record(resolved.log).model_dump(mode="json")}
     for name in descriptions.keys() & resolved.descriptions.keys():
         mine, theirs = descriptions[name], resolved.descriptions[name]
         here[name] = {mine.kind: {mine.implementation: _shown(config, name, mine)}}

@@ -2,7 +2,7 @@
 
 Only whole runs go, and only those of which nothing is open: no rollout is ever cut. Blobs to which no event refers any
 more go too, unless somebody serves the deployment: a process that writes remembers which blobs it has stored, and would
-refer to them. Called by `jetgym log prune`.
+refer to them. Called by `jetgym log prune`, and by `ageing`.
 """
 
 from array import array
@@ -75,8 +75,11 @@ async def is_served(bus: Bus) -> bool:
     return any(pool.served for pool in await pool_states(bus))
 
 
-async def prune(bus: Bus, runs: Collection[str]) -> Pruned:
-    """Deletes runs, as `choose` chose them; raises `UsageError` if something of them is open, `BusError`."""
+async def prune(bus: Bus, runs: Collection[str], *, keep_blobs: bool = False) -> Pruned:
+    """Deletes runs, as `choose` chose them; raises `UsageError` if something of them is open, `BusError`.
+
+    Blobs stay with `keep_blobs`, or while somebody serves the deployment.
+    """
     sorted_ = [await _sort(bus, partition, runs) for partition in range(bus.config.partitions)]
     if still_open := [rollout for found in sorted_ for rollout in found.open]:
         raise UsageError(f"rollout {still_open[0]} is open, so nothing was pruned: its run goes on again")
@@ -88,16 +91,16 @@ async def prune(bus: Bus, runs: Collection[str]) -> Pruned:
     unused = set[str]().union(*(found.doomed_blobs for found in sorted_))
     unused = unused.difference(*(found.kept_blobs for found in sorted_))
     blobs = {ref: found for ref, found in (await blob_sizes(bus)).items() if ref in unused}
-    served = await is_served(bus)
-    if not served:
+    keep_blobs = keep_blobs or await is_served(bus)
+    if not keep_blobs:
         await delete_chunks(bus, [seq for _, places in blobs.values() for seq in places])
     return Pruned(
         runs=tuple(runs),
         events=sum(found.events for found in sorted_),
         bytes=sum(found.bytes for found in sorted_),
-        blobs=0 if served else len(blobs),
-        blob_bytes=0 if served else sum(bytes_ for bytes_, _ in blobs.values()),
-        blobs_left=len(blobs) if served else 0,
+        blobs=0 if keep_blobs else len(blobs),
+        blob_bytes=0 if keep_blobs else sum(bytes_ for bytes_, _ in blobs.values()),
+        blobs_left=len(blobs) if keep_blobs else 0,
     )
 
 

@@ -113,7 +113,7 @@ class Trainer:
         folder = output or RESULTS / run
         async with AsyncExitStack() as stack:
             files = stack.enter_context(RunFiles(folder))
-            deployment = await stack.enter_async_context(Deployment.start(checked, files, report))
+            deployment = await stack.enter_async_context(Deployment.start(checked, files, report, run))
             (folder / CONFIG).write_text(config.to_yaml(checked.descriptions))
             trainer = await stack.enter_async_context(cls._open(deployment, run, options))
             write_metrics(folder / METRICS, trainer.state())  # it makes the directory a run's

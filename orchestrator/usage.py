@@ -52,6 +52,8 @@ class RunUsage(msgspec.Struct, frozen=True, kw_only=True):
     blob_bytes: int
     last: datetime | None
     """Time of its last event."""
+    trained: bool
+    """A trainer takes from it, and may ask for more."""
 
     @property
     def finished(self) -> bool:
@@ -89,7 +91,7 @@ class _Sum:
 
 
 class _Run(_Sum):
-    __slots__ = ("again", "last", "open", "planned", "requested")
+    __slots__ = ("again", "last", "open", "planned", "requested", "trained")
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,6 +99,7 @@ class _Run(_Sum):
         self.planned: int | None = None
         self.open: set[str] = set()
         self.last: datetime | None = None
+        self.trained = False
 
     def note(self, entry: Entry) -> None:
         """Counts an event of this run."""
@@ -104,6 +107,7 @@ class _Run(_Sum):
         if entry.time is not None:
             self.last = entry.time if self.last is None else max(self.last, entry.time)
         heading = entry.heading
+        self.trained = self.trained or heading.form == "feed"
         if heading.form == "request" and heading.key == ROOT_CALL:
             self.requested += 1
             self.again += entry.again
@@ -156,6 +160,7 @@ async def usage(bus: Bus, *, largest: int = 10) -> Usage:
                 bytes=run.bytes,
                 blob_bytes=blob_bytes(run.refs),
                 last=run.last,
+                trained=run.trained,
             )
             for name, run in runs.items()
         ),

@@ -1,15 +1,15 @@
 """`jetgym log`: what takes how much of a log, and how runs leave it."""
 
-import re
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 import typer
 
+from contracts.spans import read_span
 from orchestrator.archive import Archived, archive, new_file
 from orchestrator.commands.common import console, run_async
 from orchestrator.commands.logs import Json, Namespace, Url, Where, folder_of, one_run, opened, unknown_run, working
@@ -18,9 +18,6 @@ from orchestrator.grid import grid
 from orchestrator.hints import amount, counted, typed
 from orchestrator.prune import Choice, Pruned, choose, is_served, prune
 from orchestrator.usage import RunUsage, Usage, usage
-
-_SPAN: Final = re.compile(r"(\d+)([dhm])\Z")
-_UNITS: Final = {"d": "days", "h": "hours", "m": "minutes"}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -118,7 +115,7 @@ def prune_runs(
     Only runs of which nothing is open: no rollout is ever cut. A run that is
     pruned can be neither resumed nor rebuilt nor replayed from the log:
     `jetgym log archive` keeps it in a file. While workers serve the log, blobs
-    stay.
+    stay. With log.max_age in its config, a deployment prunes by itself.
 
     \b
     jetgym log prune results/first --run r1129-1612-x7k2
@@ -187,9 +184,10 @@ def _agreed(runs: list[RunUsage]) -> bool:
 def _span(text: str | None) -> timedelta | None:
     if text is None:
         return None
-    if (found := _SPAN.match(text)) is None:
-        raise UsageError(f"--older-than {text!r} is no time: say 7d, 12h or 30m")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    try:
+        return read_span(text)
+    except ValueError as error:
+        raise UsageError(f"--older-than {error}") from None
 
 
 def _show(found: Usage) -> None:

@@ -117,7 +117,7 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
             deployment = await stack.enter_async_context(
                 Deployment.connect(url, config, report, checked.descriptions)
                 if url is not None
-                else Deployment.start(checked, files, report)
+                else Deployment.start(checked, files, report, run_id)
             )
         if url is not None:
             await deployment.until_served({task.agent for task in inputs.tasks}, report)

@@ -31,7 +31,7 @@ def up(
     """Keeps a deployment running, for runs that come with --url.
 
     Starts a server of its own, or uses the one at --url, and starts the workers. Ctrl-C lets them finish what they
-    hold and stops.
+    hold and stops. With log.max_age in the config, runs that have been over for longer leave the log.
 
     \b
     jetgym up configs/demo.yaml

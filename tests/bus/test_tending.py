@@ -1,7 +1,9 @@
 """What takes how much of a log is added up; runs are archived and pruned whole, and nothing open is ever cut."""
 
+import asyncio
 import gzip
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,14 @@ from bus.errors import BlobLost
 from contracts.deployments import RunStarted
 from contracts.events import Event
 from contracts.ids import ROOT_CALL
+from orchestrator.ageing import keep_young, prune_old
 from orchestrator.archive import archive, new_file
 from orchestrator.audit import audit
 from orchestrator.errors import UsageError
 from orchestrator.prune import Choice, choose, prune
 from orchestrator.usage import RunUsage, usage
 from replay.file_source import FileSource
-from tests.bus.events import models, reply, request
+from tests.bus.events import models, reply, request, until
 
 LARGE = b'"' + b"x" * 100_000 + b'"'
 
@@ -148,6 +151,7 @@ async def test_runs_are_chosen_by_name_by_age_and_by_number(bus: Bus) -> None:
             bytes=1,
             blob_bytes=0,
             last=now - timedelta(days=age),
+            trained=False,
         )
         for name, age in (("", 9), ("old", 8), ("open", 7), ("half", 6), ("mid", 5), ("new", 0))
     ]
@@ -164,6 +168,54 @@ async def test_runs_are_chosen_by_name_by_age_and_by_number(bus: Bus) -> None:
         of(Choice(named=("half",)), served=True)
     with pytest.raises(UsageError, match="no run 'odl'; did you mean 'old'"):
         of(Choice(named=("odl",)))
+
+
+async def aged(bus: Bus, *, collected: str | None = None, keep_blobs: bool = False) -> str:
+    """What is said when everything that is over is too old."""
+    said: list[str] = []
+    await prune_old(bus, timedelta(0), said.append, collected=collected, keep_blobs=keep_blobs)
+    return "".join(said)
+
+
+async def test_old_runs_leave_a_log_and_nothing_that_goes_on_is_cut(bus: Bus) -> None:
+    """B9: not what is open or still to be asked for, not what is collected now, not what a trainer takes from."""
+    for run, planned in {"over": 1, "open": 1, "half": 2, "ours": 1}.items():
+        await begin(bus, run, planned)
+        await roll(bus, run, 0, ends=run != "open")
+    await roll(bus, "trained", 0)
+    await bus.publish(bus.event("feed.opened", bus.subjects.feed("trained", "trainer", 0), b"{}"))
+    assert re.fullmatch(
+        r"pruned 1 run that ended longer ago than log\.max_age: over \(5 events, .* kB\)",
+        await aged(bus, collected="ours"),
+    )
+    assert await rollouts(bus) == {"open-0", "half-0", "ours-0", "trained-0"}
+    await end(bus, "open", "open-0")
+    assert "pruned 2 runs that ended longer ago than log.max_age: ours, open" in await aged(bus)
+    assert await aged(bus) == ""
+    assert await rollouts(bus) == {"half-0", "trained-0"}
+
+
+async def test_runs_leave_a_log_while_it_is_used_as_soon_as_they_are_old(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.ageing.OFTEN", timedelta(milliseconds=20))
+    said: list[str] = []
+    keeping = asyncio.create_task(keep_young(bus, timedelta(milliseconds=200), said.append, collected=None))
+    for number in range(2):
+        await roll(bus, f"run{number}", 0)
+        await until(lambda: len(said) == number + 1)  # noqa: B023 - it is called in this round
+        assert f"log.max_age: run{number} (" in said[number]
+    keeping.cancel()
+    assert await rollouts(bus) == set()
+
+
+async def test_blobs_of_old_runs_stay_where_others_may_refer_to_them(bus: Bus) -> None:
+    await roll(bus, "one", 0, said=LARGE)
+    await aged(bus, keep_blobs=True)
+    assert (await usage(bus)).blobs == 1
+    await roll(bus, "two", 0, said=LARGE)
+    await aged(bus)
+    assert (await usage(bus)).blobs == 0
 
 
 async def test_blobs_go_with_the_last_event_that_refers_to_them(bus: Bus) -> None:

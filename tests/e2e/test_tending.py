@@ -5,14 +5,18 @@ import json
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bus import DeadLetter
 from bus.opening import open_log
 from bus.run_folder import run_id
+from contracts.deployments import RunStarted
+from contracts.ids import ROOT_CALL
 from tests.e2e.test_command_line import CONFIG, DEADLINE_S, SLOW_MODEL, jetgym, lines, start, until
 
 RUN = ["run", "main.yaml", "--input", "tasks.jsonl"]
@@ -98,10 +102,9 @@ def test_a_log_at_a_url_holds_several_runs_and_one_is_named(project: Path) -> No
         jetgym(project, "run", "--url", url, "--input", "tasks.jsonl", "--output", output)
     for where in (["live"], ["--url", url]):
         assert "the log holds 2 runs, name one with --run: " in jetgym(project, "audit", *where, code=2)
-    for named in (["one", "--url", url], ["live", "--run", run_id(project / "one")]):
+    for named in (["one"], ["one", "--url", url], ["live", "--run", run_id(project / "one")]):
         found = said(project, "audit", *named)
         assert (found["run_id"], found["completed"]) == (run_id(project / "one"), 6)
-    assert "one has no log/" in jetgym(project, "audit", "one", code=2)
     up.send_signal(signal.SIGINT)
     up.communicate(timeout=DEADLINE_S)
 
@@ -190,6 +193,36 @@ async def bury(store: Path, rollout: str) -> None:
             event=found.event,
         )
         await bus.dead_letter(letter, "models", "policy")
+
+
+async def remember(store: Path, run: str, when: datetime) -> None:
+    """Writes a run of one rollout that was over long ago."""
+    async with open_log(store, None, name="test") as bus:
+        started = RunStarted(run_id=run, config={}, rollouts=1, skipped_lines=0, inputs_sha256="")
+        end = bus.subjects.ended(run, f"{run}-0")
+        asked = bus.subjects.request("agents", "solver", 1, f"{run}-0", ROOT_CALL)
+        for event in (
+            bus.event("deployment.run", bus.subjects.deployment("run", run), msgspec.json.encode(started)),
+            bus.event("rollout.requested", asked, b"{}", rolloutid=f"{run}-0", callkey=ROOT_CALL, replyto=end),
+            bus.event("rollout.completed", end, b"{}", rolloutid=f"{run}-0"),
+        ):
+            await bus.publish(msgspec.structs.replace(event, time=when))
+
+
+def test_old_runs_leave_the_log_of_a_deployment_that_comes_up(project: Path) -> None:
+    """With `log.max_age`, and also where a run comes up with a log of its own; nothing is asked."""
+    jetgym(project, *RUN, "--output", "out")
+    name, log = run_id(project / "out"), project / "out" / "log"
+    asyncio.run(remember(log, "ancient", datetime.now(UTC) - timedelta(days=8)))
+    asyncio.run(remember(log, "recent", datetime.now(UTC) - timedelta(days=6)))
+    told = jetgym(project, *RUN, "--output", "out", "--resume", "++log.max_age=7d")
+    assert "pruned 1 run that ended longer ago than log.max_age: ancient (3 events, " in told
+    runs = [run["run"] for run in said(project, "log", "usage", "out")["runs"]]
+    assert {name, "recent"} <= set(runs)
+    assert "ancient" not in runs
+    assert "max_age: 7d" in jetgym(project, "validate", "main.yaml", "++log.max_age=7d")
+    refused = jetgym(project, "validate", "main.yaml", "++log.max_age=0m", code=2)
+    assert "log.max_age: must be at least 1m; leave it out to keep runs however old they are" in refused
 
 
 def test_a_run_is_weighed_archived_and_pruned_and_replay_reads_the_file(project: Path) -> None:
