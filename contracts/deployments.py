@@ -78,6 +78,15 @@ class WorkerStopping(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
 
 
+class CallTried(msgspec.Struct, frozen=True, kw_only=True):
+    """`deployment.trying`: a worker begins a call that was delivered so often that it may be what ends its workers."""
+
+    kind: Kind
+    instance: str
+    places: int
+    """That the call takes of its worker's `pool.concurrency`: all of them when it is tried alone."""
+
+
 class ResolvedDeployment(msgspec.Struct, frozen=True, kw_only=True):
     """`deployment.resolved`: what a deployment consists of, for whoever has only the log."""
 

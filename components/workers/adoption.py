@@ -18,7 +18,7 @@ from bus import Bus, Conflict, Replies, Unreachable
 from components.durable import Call, Execution, from_recorded, reexecute
 from components.durable.history import SUB_CALL, History
 from components.workers.rollout import NOT_BEGUN, Rollout
-from components.workers.stops import was_stopped
+from components.workers.stops import UNSUSPECTED, was_stopped
 from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import Adopted, RolloutResult, TimerRequest
@@ -26,8 +26,6 @@ from contracts.rollouts import Adopted, RolloutResult, TimerRequest
 LAG_S: Final = 10.0
 """Seconds that a replica of the log may lag behind its leader."""
 _LOOK_AGAIN_S: Final = 0.05
-_UNSUSPECTED: Final = 2
-"""Deliveries: one worker may die of anything."""
 
 _ADOPTED: Final = msgspec.json.Decoder(Adopted)
 _TIMER: Final = msgspec.json.Decoder(TimerRequest)
@@ -56,7 +54,7 @@ class Resumed(NamedTuple):
 
 def suspect(rollout: Rollout) -> bool:
     """Whether it may be what ends its workers. It is adopted alone then, so that no other is counted with it."""
-    return rollout.delivery.num_delivered > _UNSUSPECTED
+    return rollout.delivery.num_delivered > UNSUSPECTED
 
 
 async def adopt(

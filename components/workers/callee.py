@@ -21,7 +21,8 @@ from components.workers.answers import answer_to
 from components.workers.cancellations import Cancellations, cancelled
 from components.workers.ending import error_data
 from components.workers.spec import WorkerSpec
-from components.workers.stops import UNCOUNTED, stops_since
+from components.workers.stops import UNCOUNTED, UNSUSPECTED
+from components.workers.suspects import Suspect, say_trying, suspect
 from contracts.events import NOTHING, CallError, Event
 
 RETURN_S = 1.0
@@ -77,9 +78,10 @@ class Callee:
         self._pool: Pool | None = None
         self._spec: WorkerSpec
         self._concurrency = concurrency
-        self._room = asyncio.Semaphore(concurrency)
-        """A place for each call in progress."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._room, self._turn = asyncio.Semaphore(concurrency), asyncio.Lock()
+        """A place for each call in progress, and whose turn it is to take some."""
+        self._tasks: dict[asyncio.Task[None], int] = {}
+        """Those at work on a call, with the places that they have."""
         self._waiting: set[asyncio.Task[Any]] = set()
         self._draining = False
         self._log = structlog.get_logger()
@@ -109,12 +111,19 @@ class Callee:
         following = asyncio.create_task(self._cancellations.follow())
         try:
             async for delivery in self._pool:
-                await self._room.acquire()
+                try:
+                    suspected = await self._suspect(delivery)
+                except BusError as error:
+                    self._not_reached(delivery, error)
+                    continue
+                places = suspected.places if suspected else 1
+                await self._take(places)
                 if self._draining:
+                    self._give(places)
                     delivery.nak(RETURN_S)
                     continue
-                task = asyncio.create_task(self._handle(delivery))
-                self._tasks.add(task)
+                task = asyncio.create_task(self._handle(delivery, suspected))
+                self._tasks[task] = places
                 task.add_done_callback(self._finished)
             while self._tasks:
                 await asyncio.wait(self._tasks)
@@ -123,10 +132,11 @@ class Callee:
             await asyncio.gather(following, return_exceptions=True)
 
     async def wait(self, seconds: float) -> None:
-        """Waits to try a call again, without its place. A worker that stops does not wait for that: it comes again."""
+        """Waits to try a call again, without its places. A worker that stops does not wait for that: it comes again."""
         task = asyncio.current_task()
         assert task is not None
-        self._room.release()
+        places = self._tasks.get(task, 1)
+        self._give(places)
         self._waiting.add(task)
         try:
             if self._draining:
@@ -134,14 +144,14 @@ class Callee:
             await asyncio.sleep(seconds)
         finally:
             self._waiting.remove(task)
-            await self._room.acquire()  # also when cancelled: `_finished` releases it
+            await self._take(places)  # also when cancelled: `_finished` gives them back
 
     async def drain(self, seconds: float) -> None:
         """Stops taking, waits for what is in progress, and gives back what waits, and what is not done in time."""
         self._draining = True
         if self._pool is not None:
             await self._pool.stop()
-        self._room.release()  # `serve` may wait for a place with a request in its hands: it gives that back
+        self._give(self._concurrency)  # `serve` may wait for places with a request in its hands: it gives that back
         for task in self._waiting:
             task.cancel()
         if self._tasks:
@@ -157,10 +167,23 @@ class Callee:
             task.cancel()
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._room.release()
+        self._give(self._tasks.pop(task))
 
-    async def _handle(self, delivery: Delivery) -> None:
+    async def _take(self, places: int) -> None:
+        async with self._turn:  # or two would wait for what each other has
+            for _ in range(places):
+                await self._room.acquire()
+
+    def _give(self, places: int) -> None:
+        for _ in range(places):
+            self._room.release()
+
+    async def _suspect(self, delivery: Delivery) -> Suspect | None:
+        if delivery.num_delivered <= UNSUSPECTED:
+            return None
+        return await suspect(self._bus, delivery.event, self._concurrency)
+
+    async def _handle(self, delivery: Delivery, suspected: Suspect | None) -> None:
         """Answers one request. Where the log cannot be reached it is given back."""
         request = delivery.event
         structlog.contextvars.bind_contextvars(rollout=request.rolloutid, call=request.callkey)
@@ -169,39 +192,42 @@ class Callee:
                 self._log.info("call.already_answered", rollout=request.rolloutid, call=request.callkey)
                 self._other_reply(request)
             else:
-                await self._settle(delivery, request)
+                await self._settle(delivery, request, suspected)
         except asyncio.CancelledError:
             self._give_back(delivery)
             raise
         except BusError as error:
-            self._log.warning("call.given_back", rollout=request.rolloutid, call=request.callkey, error=str(error))
-            self._give_back(delivery)
+            self._not_reached(delivery, error)
         except Exception:  # noqa: BLE001 - a fault of ours: no call may be held for ever
             self._log.exception("call.broke", rollout=request.rolloutid, call=request.callkey)
             self._give_back(delivery)
         else:
             delivery.ack()
 
-    async def _settle(self, delivery: Delivery, request: Event) -> None:
-        exhausted = await self._exhausted(delivery)  # first: a cancellation heard from here on finds the call at work
+    async def _settle(self, delivery: Delivery, request: Event, suspected: Suspect | None) -> None:
+        if suspected is not None and not suspected.exhausted:
+            await say_trying(self._bus, request, self._spec.kind, self._spec.instance, suspected)
+        # a cancellation that is heard from here on finds the call at work
         if (reason := self._cancellations.of(request.rolloutid)) is not None:
             await self._publish(request, "failed", Reply(error_data(cancelled(reason))))
-        elif exhausted:
-            await self._bury(delivery)
+        elif suspected is not None and suspected.exhausted:
+            await self._bury(delivery, suspected.ended)
         else:
             await self._reply(delivery, request)
 
-    async def _exhausted(self, delivery: Delivery) -> bool:
-        """Whether too many workers had it and ended; those that were told to stop gave it back."""
-        spare = delivery.num_delivered - self._bus.config.max_deliver
-        if spare <= 0:
-            return False
-        return spare > await stops_since(self._bus, self._spec.kind, self._spec.instance, delivery.event.time)
-
-    async def _bury(self, delivery: Delivery) -> None:
-        letter = delivery.letter("exhausted", f"delivered {delivery.num_delivered - 1} times and never finished")
+    async def _bury(self, delivery: Delivery, workers: int) -> None:
+        message = (
+            f"{workers} workers in a row ended, or gave it back, without answering it, at last with no other call "
+            "beside it: their logs say how they ended"
+        )
+        letter = delivery.letter("exhausted", message)
         await self._bus.dead_letter(letter, self._spec.kind, self._spec.instance)
         await self._on_dead(letter)
+
+    def _not_reached(self, delivery: Delivery, error: BusError) -> None:
+        request = delivery.event
+        self._log.warning("call.given_back", rollout=request.rolloutid, call=request.callkey, error=str(error))
+        self._give_back(delivery)
 
     def _give_back(self, delivery: Delivery) -> None:
         self._break_off(delivery.event)

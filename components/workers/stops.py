@@ -1,11 +1,10 @@
 """Which workers were told to stop? What a worker gave back because of that is no fault of what it held.
 
 A worker says so in the log before it gives anything back. Read where a call or a rollout has been tried so often that
-it is about to be buried (`callee`, `adoption`): only the workers that it may have ended count against it.
+it is about to be buried (`suspects`, `adoption`): only the workers that it may have ended count against it.
 """
 
 import asyncio
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -19,9 +18,9 @@ _SAY_S: Final = 1.0
 """Seconds that saying so may take: where the log is away, a worker ends without it."""
 
 UNCOUNTED: Final = 2**31
-"""Deliveries that the pools of workers allow: `callee` and `adoption` count in their own way."""
-
-_STOPPING: Final = msgspec.json.Decoder(WorkerStopping)
+"""Deliveries that the pools of workers allow: `suspects` and `adoption` count in their own way."""
+UNSUSPECTED: Final = 2
+"""Deliveries: one worker may die of anything."""
 
 
 async def say_stopping(bus: Bus, worker: str, kind: Kind, instance: str) -> None:
@@ -39,12 +38,3 @@ async def say_stopping(bus: Bus, worker: str, kind: Kind, instance: str) -> None
 async def was_stopped(bus: Bus, worker: str) -> bool:
     """Whether this worker was told to stop."""
     return await bus.last(bus.subjects.deployment("stopping", worker)) is not None
-
-
-async def stops_since(bus: Bus, kind: Kind, instance: str, time: datetime) -> int:
-    """How many workers of a pool were told to stop since then: each of them gave a call back once at most."""
-    stops = 0
-    async for recorded in bus.scan(bus.subjects.deployment("stopping", "*")):
-        said = _STOPPING.decode(recorded.event.data)
-        stops += (said.kind, said.instance) == (kind, instance) and recorded.event.time >= time
-    return stops

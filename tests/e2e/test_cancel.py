@@ -12,6 +12,7 @@ from bus import LogConfig
 from bus.overview import pool_states
 from components.workers import agent, callee, cancellations
 from components.workers.cancellations import cancel, cancel_run
+from components.workers.stops import UNSUSPECTED
 from contracts.rollouts import RolloutFailure, RolloutResult
 from tests.e2e.workers import PATIENCE_S, RUN, Deployment, Instance
 
@@ -231,29 +232,31 @@ async def test_calls_end_though_the_worker_of_an_agent_that_was_asked_hears_of_i
     await nothing_is_held(deployment)
 
 
-async def test_a_call_is_cancelled_while_the_log_is_asked_whether_its_workers_died_or_were_stopped(
+async def test_a_call_is_cancelled_while_it_is_written_down_that_it_may_be_what_ends_its_workers(
     server: str, config: LogConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = config.model_copy(update={"max_deliver": 1})
-    async with Deployment(server, log, instances(tmp_path)) as deployment:
+    async with Deployment(server, config, instances(tmp_path)) as deployment:
         await deployment.start(*NAMES)
-        stopped = await deployment.start_one("hanging", worker="hanging-0")
         await deployment.ask("r", {"plan": [["model", "hanging"]]})
-        async with asyncio.timeout(PATIENCE_S):
-            while not notes(tmp_path):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        for number in range(UNSUSPECTED):
+            stopped = await deployment.start_one("hanging", worker=f"hanging-{number}")
+            async with asyncio.timeout(PATIENCE_S):
+                while len(notes(tmp_path)) <= number:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            await stopped.served.drain(0.0)
+        said = []
 
-        async def stops_since(*_: object) -> int:
+        async def say_trying(*_: object) -> None:
+            said.append("r")
             await cancel(deployment.bus, RUN, "r", "enough")
-            while next_one.served._callee._cancellations.of("r") is None:  # noqa: ASYNC110
+            while last.served._callee._cancellations.of("r") is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-            return 1
 
-        monkeypatch.setattr(callee, "stops_since", stops_since)
-        next_one = await deployment.start_one("hanging", worker="hanging-1")
-        await stopped.served.drain(0.0)
+        monkeypatch.setattr(callee, "say_trying", say_trying)
+        last = await deployment.start_one("hanging", worker="hanging-last")
         await cancelled(deployment, "r")
         await nothing_is_held(deployment)
+        assert said == ["r"]
 
 
 async def test_later_attempts_of_a_cancelled_rollout_are_cancelled_too(deployment: Deployment) -> None:

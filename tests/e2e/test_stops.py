@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ import pytest
 
 from bus import LogConfig
 from bus.overview import pool_states
-from components.workers.spec import WorkerSpec
-from components.workers.stops import say_stopping
-from tests.e2e.workers import PATIENCE_S, PROJECT, Deployment, Instance
+from components.workers.stops import UNSUSPECTED, say_stopping
+from tests.e2e.workers import PATIENCE_S, Deployment, Instance, start_process
 
 SHARED = {"model": "policy", "resources": "stage"}
 LIMIT = 2
@@ -36,23 +34,8 @@ def log(config: LogConfig) -> LogConfig:
 
 def start_policy(url: str, log: LogConfig, policy: Instance, drain_s: float) -> subprocess.Popen[bytes]:
     """A model worker in a process of its own, when it serves."""
-    spec = WorkerSpec(
-        kind="models",
-        instance="policy",
-        implementation=policy.implementation,
-        config=dict(policy.config),
-        log=log.model_dump(),
-        url=url,
-        drain_s=drain_s,
-        roots=(str(PROJECT),),
-    )
-    command = [sys.executable, "-P", "-m", "components.workers"]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, **pipes)
-    assert process.stdin is not None
+    process = start_process(url, log, "policy", policy, drain_s=drain_s)
     assert process.stdout is not None
-    with process.stdin:
-        process.stdin.write(msgspec.json.encode(spec))
     with process.stdout:
         assert msgspec.json.decode(process.stdout.readline())["ready"]
     return process
@@ -102,7 +85,7 @@ async def test_a_call_is_not_buried_for_the_workers_that_were_told_to_stop(
     async with Deployment(server, log, found) as deployment:
         await deployment.start("stage", "puppet")
         await deployment.ask("r", {"plan": [["model"], ["add", 1]], "expected": 1})
-        for number in range(1, LIMIT + 2):
+        for number in range(1, UNSUSPECTED + LIMIT + 1):
             process = start_policy(server, log, found["policy"], drain_s=0.0)
             await asked(tmp_path, number)
             process.send_signal(signal.SIGTERM)

@@ -10,6 +10,7 @@ import pytest
 
 from bus import LogConfig
 from bus.deadletter import DeadLetterData
+from components.workers.stops import UNSUSPECTED
 from contracts.rollouts import RolloutFailure, RolloutResult
 from tests.e2e.workers import PATIENCE_S, Deployment, Instance
 
@@ -245,18 +246,20 @@ async def test_a_request_that_is_none_is_buried_and_its_rollout_fails(deployment
 
 
 async def test_a_call_whose_workers_all_die_fails_and_is_buried(server: str, config: LogConfig, tmp_path: Path) -> None:
-    """B6: deliveries exhausted; nothing waits for ever."""
+    """B6: deliveries exhausted; nothing waits for ever. The first two are not held against it, all others are."""
     log = config.model_copy(update={"ack_wait_s": 1.0, "max_deliver": 2})
     async with Deployment(server, log, instances(tmp_path)) as deployment:
         await deployment.start("stage", "puppet")
         await deployment.ask("r", {"plan": [["model"]]})
-        for number in range(2):
-            policy = await deployment.start_one("policy", worker=f"policy-{number}", fails_at=0.5)
+        for number in range(UNSUSPECTED + log.max_deliver):
+            fails_at = 0.5 if number < UNSUSPECTED else 1.5
+            policy = await deployment.start_one("policy", worker=f"policy-{number}", fails_at=fails_at)
             async with asyncio.timeout(PATIENCE_S):
                 await policy.failed.wait()
-        await deployment.start_one("policy", worker="policy-2")
+        await deployment.start_one("policy", worker="policy-last")
         failure = await deployment.failure("r")
         assert (failure.kind, failure.details) == ("poison", {"reason": "exhausted"})
+        assert failure.message.startswith("2 workers in a row ended, or gave it back, without answering it")
         assert [letter.reason for letter in await dead_letters(deployment)] == ["exhausted"]
         await deployment.check(["r"])
 

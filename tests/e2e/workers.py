@@ -4,6 +4,8 @@ For tests of what the workers do together. What becomes of processes that are ki
 """
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -41,6 +43,30 @@ class Instance:
     implementation: str
     config: Mapping[str, Any] = field(default_factory=dict)
     slots: int = 1
+
+
+def start_process(
+    url: str, log: LogConfig, name: str, instance: Instance, *, drain_s: float = PATIENCE_S
+) -> subprocess.Popen[bytes]:
+    """A worker of an instance in a process of its own, which says on its output when it serves."""
+    spec = WorkerSpec(
+        kind=instance.kind,
+        instance=name,
+        implementation=instance.implementation,
+        config=dict(instance.config),
+        log=log.model_dump(),
+        url=url,
+        slots=tuple(range(instance.slots)),
+        drain_s=drain_s,
+        roots=(str(PROJECT),),
+    )
+    command = [sys.executable, "-P", "-m", "components.workers"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, **pipes)
+    assert process.stdin is not None
+    with process.stdin:
+        process.stdin.write(msgspec.json.encode(spec))
+    return process
 
 
 class Mortal:
@@ -254,4 +280,4 @@ class Deployment:
                 assert departure_of(trajectory, run, agent, config) is None
 
 
-__all__ = ["PROJECT", "RUN", "Deployment", "Instance", "Mortal", "execution_of"]
+__all__ = ["PROJECT", "RUN", "Deployment", "Instance", "Mortal", "execution_of", "start_process"]

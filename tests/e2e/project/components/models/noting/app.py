@@ -1,6 +1,7 @@
 """A scripted model that notes every call that it gets, so that tests can count them where they are paid for."""
 
 import asyncio
+import os
 from pathlib import Path
 
 from components.models.base import ModelCall
@@ -19,6 +20,8 @@ class NotingConfig(ScriptedModelConfig):
     """How long it loads its weights."""
     stops_in_s: float = 0.0
     """How long it takes to give back what it took."""
+    dies_of: str = ""
+    """The rollout whose calls end the process."""
     engine: bool = False
     """Whether it starts a process of its own, which ends when its standard input does."""
 
@@ -48,6 +51,8 @@ class NotingModel(ScriptedModel):
     async def responses(self, request: ResponseCreateParams, call: ModelCall) -> Response:
         """The scripted reply."""
         self._note(f"{call.rollout_id}/{call.call_key}")
+        if call.rollout_id == self.config.dies_of:
+            os._exit(7)
         if self.config.raises:
             raise {"TimeoutError": TimeoutError, "SystemExit": SystemExit, "KeyError": KeyError}[self.config.raises]
         return await super().responses(request, call)

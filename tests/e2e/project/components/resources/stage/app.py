@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 import time
 from dataclasses import dataclass
 
@@ -101,10 +102,22 @@ class Stage(Resources[ResourcesConfig]):
             raise SystemExit(1)
         raise ToolError(how) if how != "key" else KeyError("gone")
 
+    @tool
+    async def die(self, seconds: float) -> str:
+        """Ends the process.
+
+        Args:
+            seconds: When.
+        """
+        await asyncio.sleep(seconds)
+        os._exit(7)
+
     async def verify(self, task: StageTask, session: Count) -> float:
         """Whether the counter stands where it should; other verdicts are faults."""
         if task.verdict == "raise":
             raise RuntimeError("the judge is out \udc80")
+        if task.verdict == "die":
+            os._exit(7)
         if task.verdict == "hang":
             await asyncio.sleep(math.inf)
         if task.verdict == "nan":

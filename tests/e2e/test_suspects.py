@@ -1,0 +1,143 @@
+"""Calls that end their workers, real processes each: they are buried, and those that were held beside them are not."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from bus import Bus, LogConfig
+from bus.deadletter import DeadLetterData
+from components.workers.stops import say_stopping
+from components.workers.suspects import say_trying, suspect
+from contracts.deployments import CallTried
+from contracts.events import Event
+from contracts.rollouts import RolloutFailure
+from tests.e2e.workers import Deployment, Instance, start_process
+
+SHARED = {"model": "policy", "resources": "stage"}
+HEALTHY = [["add", 1], ["tool", "add_slowly", {"count": 2, "seconds": 0.2}], ["model"]]
+
+
+@asynccontextmanager
+async def kept(url: str, log: LogConfig, name: str, instance: Instance, workers: int) -> AsyncIterator[list[int]]:
+    """So many processes of an instance, each started again as often as it ends; the exit codes of those that ended."""
+    codes: list[int] = []
+    running: set[subprocess.Popen[bytes]] = set()
+
+    async def keep() -> None:
+        while True:
+            process = start_process(url, log, name, instance)
+            running.add(process)
+            assert process.stdout is not None
+            with process.stdout as said:
+                await asyncio.to_thread(said.read)
+            codes.append(process.wait())
+            running.discard(process)
+
+    tasks = [asyncio.create_task(keep()) for _ in range(workers)]
+    try:
+        yield codes
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("limit", "workers"), [(1, 1), (3, 2)])
+async def test_what_ends_its_workers_fails_its_own_rollout_and_no_other(
+    server: str, config: LogConfig, tmp_path: Path, limit: int, workers: int
+) -> None:
+    """E10, B6: a tool and a verifier that exit, beside healthy rollouts in the same slot of the same workers."""
+    log = config.model_copy(update={"ack_wait_s": 1.5, "max_deliver": limit})
+    instances = {
+        "policy": Instance("models", "noting", {"notes": str(tmp_path / "notes")}),
+        "stage": Instance("resources", "stage"),
+        "puppet": Instance("agents", "puppet", SHARED),
+    }
+    guilty: dict[str, dict[str, Any]] = {
+        "tool": {"plan": [["tool", "die", {"seconds": 0.0}]]},
+        "verifier": {"plan": [["add", 1]], "verdict": "die"},
+    }
+    healthy = [f"r{number}" for number in range(9)]
+    async with Deployment(server, log, instances) as deployment:
+        await deployment.start("policy", "puppet")
+        for rollout, task in guilty.items():
+            await deployment.ask(rollout, task)
+        for rollout in healthy:
+            await deployment.ask(rollout, {"plan": HEALTHY, "expected": 3})
+        async with kept(server, log, "stage", instances["stage"], workers) as codes:
+            ends = await asyncio.gather(*(deployment.end(rollout) for rollout in [*healthy, *guilty]))
+        assert set(codes) == {7}
+        assert [getattr(end, "reward", end) for end in ends[: len(healthy)]] == [1.0] * len(healthy)
+        for end in ends[len(healthy) :]:
+            assert isinstance(end, RolloutFailure)
+            assert (end.kind, end.details) == ("poison", {"reason": "exhausted"})
+            assert end.message.startswith(f"{limit} workers in a row ended")
+        await deployment.check([*healthy, *guilty])
+        letters = [recorded async for recorded in deployment.bus.scan(f"{log.namespace}.0.dead.>")]
+        assert {letter.event.rolloutid for letter in letters} == set(guilty)
+        assert {msgspec.json.decode(each.event.data, type=DeadLetterData).reason for each in letters} == {"exhausted"}
+
+
+async def test_a_model_call_that_ends_its_workers_fails_its_own_rollout_and_no_other(
+    server: str, config: LogConfig, tmp_path: Path
+) -> None:
+    """B6: an engine in the worker's own process that crashes."""
+    log = config.model_copy(update={"ack_wait_s": 1.5, "max_deliver": 2})
+    crashing = {"notes": str(tmp_path / "notes"), "dies_of": "bad", "latency": {"mean_s": 0.3}}
+    instances = {
+        "policy": Instance("models", "noting", crashing),
+        "stage": Instance("resources", "stage"),
+        "puppet": Instance("agents", "puppet", SHARED),
+    }
+    async with Deployment(server, log, instances) as deployment:
+        await deployment.start("stage", "puppet")
+        rollouts = ["r0", "r1", "bad", "r2", "r3"]
+        for rollout in rollouts:
+            await deployment.ask(rollout, {"plan": [["model"], ["add", 1]], "expected": 1})
+        async with kept(server, log, "policy", instances["policy"], 1):
+            ends = {rollout: await deployment.end(rollout) for rollout in rollouts}
+        bad = ends.pop("bad")
+        assert isinstance(bad, RolloutFailure)
+        assert bad.kind == "poison"
+        assert [getattr(end, "reward", end) for end in ends.values()] == [1.0] * 4
+
+
+async def test_each_try_of_a_suspect_takes_twice_the_places_and_at_last_all(server: str, config: LogConfig) -> None:
+    """B6, B12: workers that were told to stop while they tried it do not count."""
+    expected = {20: [2**n for n in range(10)] + [1024] * 10, 3: [1, 2, 1024], 2: [1, 1024], 1: [1024]}
+    for limit, places in expected.items():
+        log = config.model_copy(update={"max_deliver": limit, "namespace": f"limit{limit}"})
+        found = []
+        request: Event | None = None
+        for number in range(len(places) + 1):
+            worker = f"w-{number}"
+            async with await Bus.connect(server, log, name=f"models/policy/{worker}", writer=worker) as bus:
+                await bus.ensure_log()
+                if request is None:
+                    subject = bus.subjects.request("models", "policy", 1, "r" * 128, "m_" + "1" * 510)
+                    request = bus.event("model.requested", subject, b"{}", rolloutid="r" * 128)
+                suspected = await suspect(bus, request, 1024)
+                assert (suspected.ended, suspected.exhausted) == (number, number == limit)
+                if suspected.exhausted:
+                    continue
+                found.append(suspected.places)
+                await say_trying(bus, request, "models", "policy", suspected)
+            async with await Bus.connect(server, log, name=f"models/policy/s-{worker}", writer=f"s-{worker}") as bus:
+                again = await suspect(bus, request, 1024)
+                if not again.exhausted:  # it is tried by one that is told to stop
+                    await say_trying(bus, request, "models", "policy", again)
+                    await say_stopping(bus, f"s-{worker}", "models", "policy")
+        assert found == places
+        async with await Bus.connect(server, log, name="test/1", writer="reader") as bus:
+            said = [each async for each in bus.scan(bus.subjects.deployment("trying", "*"))]
+        assert len(said) == 2 * limit - 1
+        assert {msgspec.json.decode(each.event.data, type=CallTried).kind for each in said} == {"models"}
