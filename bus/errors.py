@@ -7,6 +7,7 @@ BusError
 │   └── PortInUse        something else listens on the port that was asked for
 ├── StoreInUse           another process has this store directory open
 ├── NoLog                there is no log where one is looked for, or it is not said which
+├── LogFull              the log has had no room for an event for as long as whoever writes it can wait
 ├── LogMismatch          the streams that exist were made with another, incompatible configuration
 ├── ApiRefused           JetStream refused a request, with its own code
 ├── PublishRefused       the server will never store this event
@@ -26,6 +27,7 @@ __all__ = [
     "BusError",
     "Conflict",
     "EventIdReused",
+    "LogFull",
     "LogMismatch",
     "NoLog",
     "PayloadTooLarge",
@@ -68,6 +70,10 @@ class StoreInUse(BusError):
 
 class NoLog(BusError):
     """No log is where one is looked for, or several are; the message says where the log may be."""
+
+
+class LogFull(BusError):
+    """The log has no room; what was to be written is not in it. The message says what to do."""
 
 
 class LogMismatch(BusError):

@@ -1,8 +1,8 @@
 """What streams a deployment has, and how they come to be.
 
-Called once when a deployment or a client starts. It creates what is missing, checks what is there, and never deletes
-or shrinks anything. A log that was made with other partitions is refused, because rollouts would be looked for in the
-wrong one.
+Called when a deployment or a client starts, and when a log is given another bound. It creates what is missing, checks
+what is there, and never deletes anything. A log that was made with other partitions is refused, because rollouts would
+be looked for in the wrong one.
 """
 
 from collections.abc import Mapping
@@ -115,6 +115,12 @@ class StreamInfo(msgspec.Struct):
 async def stream_info(connection: Connection, stream: str) -> StreamInfo:
     """Raises `ApiRefused` if there is no such stream."""
     return await connection.api(f"STREAM.INFO.{stream}", None, StreamInfo)
+
+
+async def resize(connection: Connection, stream: str, max_bytes: int) -> None:
+    """Gives a stream another bound; raises `ApiRefused`."""
+    found = await stream_info(connection, stream)
+    await _change(connection, "UPDATE", {**found.config, "max_bytes": max_bytes})
 
 
 async def ensure_log(connection: Connection, config: LogConfig, subjects: Subjects, *, adjust: bool) -> None:

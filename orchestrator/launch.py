@@ -20,7 +20,9 @@ from msgspec.structs import replace
 
 from bus import Bus, Conflict, EmbeddedServer, LogConfig, Unreachable
 from bus.connection import redacted
+from bus.errors import LogFull
 from bus.overview import pool_states
+from bus.room import unless_full
 from bus.run_folder import LOG, WORKER_LOGS
 from contracts.deployments import Description, ResolvedDeployment, RunStarted
 from orchestrator.ageing import keep_young, prune_old
@@ -198,7 +200,9 @@ class Deployment:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def record_run(self, run_id: str, inputs: Path, tasks: Materialized) -> None:
-        """Writes into the log that this run begins; a resumed run has done so before."""
+        """Writes into the log that this run begins; a resumed run has done so before. Raises `LogFull`."""
+        if await self.holds(run_id):
+            return
         with inputs.open("rb") as file:
             digest = file_digest(file, "sha256").hexdigest()
         started = RunStarted(
@@ -211,7 +215,7 @@ class Deployment:
         subject = self.bus.subjects.deployment("run", run_id)
         event = self.bus.event(type="deployment.run", subject=subject, data=msgspec.json.encode(started))
         with suppress(Conflict):
-            await self.bus.publish(event)
+            await unless_full(self.bus, self.bus.publish(event))
 
     async def holds(self, run_id: str) -> bool:
         """Whether a run began in this log."""
@@ -230,17 +234,11 @@ class Deployment:
         subject = self.bus.subjects.deployment("resolved", new_id("d"))
         data = msgspec.json.encode(resolved)
         event = self.bus.event(type="deployment.resolved", subject=subject, data=data)
-        recording = asyncio.create_task(self.bus.publish(event))
         try:
-            while not recording.done():
-                await asyncio.wait([recording], timeout=_LOOK_AGAIN_S)
-                if self.bus.log_full:
-                    raise LaunchError(
-                        "the log is full, so nothing can begin: give it a larger log.max_bytes, or prune it"
-                    )
-        finally:
-            recording.cancel()
-        await recording
+            await unless_full(self.bus, self.bus.publish(event))
+        except LogFull:
+            told = "the log is full, so nothing can begin: give it a larger log.max_bytes, or prune it"
+            raise LogFull(told) from None
 
 
 def _shown(config: Config, name: str, description: Description) -> dict[str, Any]:

@@ -6,7 +6,7 @@ is seen too. A run that waits because its log is full says so, and what to do.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -24,6 +24,7 @@ from rich.progress import (
 
 from bus import BusError
 from bus.room import FullStream
+from orchestrator.hints import typed
 from orchestrator.results import Outcome
 
 BAR_EVERY_S = 0.1
@@ -43,11 +44,12 @@ class CollectProgress:
         total: int,
         console: Console,
         full_stream: Callable[[], Awaitable[FullStream | None]],
+        where: Sequence[str],
         *,
         concurrency: int,
     ) -> None:
-        """`full_stream` says what part of the log has no room; see `bus.room`."""
-        self._console, self._total, self._full_stream = console, total, full_stream
+        """`full_stream` says what part of the log has no room, see `bus.room`; `where` names it to `jetgym log`."""
+        self._console, self._total, self._full_stream, self._where = console, total, full_stream, where
         self._concurrency = concurrency
         self._done = self._earlier = self._failed = self._cancelled = 0
         self._reward = 0.0
@@ -111,10 +113,13 @@ class CollectProgress:
                 full_since = time.monotonic()
                 self._console.print(
                     f"the log is full ({full.name}: {full.used / _MEGABYTE:.1f} of {full.limit / _MEGABYTE:.1f} MB, "
-                    f"log.max_bytes): {self._total - self._done} rollouts wait for room, nothing is lost. Make room in "
-                    f"it, or stop the run and go on with --resume and a larger log.max_bytes",
+                    f"log.max_bytes): {self._total - self._done} rollouts wait for room, nothing is lost. All "
+                    f"goes on when runs that are over are pruned, or when it is larger:\n"
+                    f"  {typed('jetgym', 'log', 'prune', *self._where, '--keep', '0')}\n"
+                    f"  {typed('jetgym', 'log', 'resize', *self._where, '--max-bytes', str(2 * full.limit))}",
                     style="yellow",
                     highlight=False,
+                    markup=False,
                     soft_wrap=True,
                 )
             elif full is None and full_since is not None:

@@ -8,7 +8,10 @@ import msgspec
 import typer
 
 from bus import Bus
+from bus.errors import LogFull
+from bus.room import unless_full
 from bus.run_folder import MATERIALIZED
+from bus.subjects import NO_ROLLOUT
 from components.workers.cancellations import cancel, cancel_run
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import RolloutRequest
@@ -23,9 +26,11 @@ from orchestrator.commands.logs import (
     opened,
     runs_of,
     unknown_run,
+    words_for,
     working,
 )
 from orchestrator.errors import UsageError
+from orchestrator.full_log import no_room
 from orchestrator.hints import counted
 
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
@@ -93,7 +98,11 @@ def command(
         with working("opening the log"):
             async with opened(folder, url, namespace) as bus:
                 name = await one_run(bus, run, folder)
-                return await _cancel(bus, name, rollout=rollout, task=task, reason=reason, inputs=inputs)
+                asked = _cancel(bus, name, rollout=rollout, task=task, reason=reason, inputs=inputs)
+                try:
+                    return await unless_full(bus, asked)
+                except LogFull:
+                    raise await no_room(bus, await _undone(bus, name), words_for(folder, url, namespace)) from None
 
     found = run_async(ask())
     if as_json:
@@ -129,6 +138,20 @@ async def _cancel(
     for each in meant:
         await cancel(bus, run, each, reason)  # also if it has ended: another attempt may be on its way
     return Cancelled(run_id=run, rollouts=tuple(meant), ended=tuple(ended), open=len(meant) - len(ended))
+
+
+async def _undone(bus: Bus, run: str) -> str:
+    """What is the case when the log has had no room for all that was to be said: something may be in it."""
+    said = [
+        each.subject.rpartition(".")[2]
+        for partition in range(bus.config.partitions)
+        async for each in bus.scan(bus.subjects.cancels_of(partition), partition=partition)
+        if each.subject.split(".")[-2] == run
+    ]
+    if not said:
+        return "nothing was cancelled"
+    told = "a part of the run" if NO_ROLLOUT in said else counted(len(said), "rollout")
+    return f"not all was cancelled: {told} of it is by now"
 
 
 async def _count_open(bus: Bus, run: str, inputs: Sequence[_Input]) -> int:

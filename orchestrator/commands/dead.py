@@ -2,22 +2,25 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import typer
 from rich.table import Table
 
 from bus import Bus
+from bus.errors import LogFull
 from bus.letters import Letter, letter, letters
+from bus.room import unless_full
 from orchestrator.attempts import NotAgain
 from orchestrator.commands.common import console, run_async
-from orchestrator.commands.logs import Json, Namespace, Url, Where, folder_of, opened, working
+from orchestrator.commands.logs import Json, Namespace, Url, Where, folder_of, opened, words_for, working
 from orchestrator.dead import LetterDocument, document, drop, requeue
 from orchestrator.errors import UsageError
+from orchestrator.full_log import no_room
 from orchestrator.hints import counted
 
 _ID: Final = re.compile(r"\d+-\d+\Z")
@@ -192,14 +195,16 @@ async def _named(bus: Bus, ids: list[str]) -> list[Letter]:
     return found
 
 
-def _decide(asked: _Asked, one: Callable[[Bus, Letter], Awaitable[str]]) -> None:
+def _decide(asked: _Asked, one: Callable[[Bus, Letter], Coroutine[Any, Any, str]]) -> None:
     async def decide() -> bool:
         async with _open(asked) as bus:
             found = await _named(bus, asked.ids) if asked.ids else [e async for e in letters(bus) if e.settled is None]
-            refused = 0
+            refused, where = 0, words_for(asked.folder, asked.url, asked.namespace)
             for dead in found:
                 try:
-                    told = await one(bus, dead)
+                    told = await unless_full(bus, one(bus, dead))
+                except LogFull:
+                    raise await no_room(bus, f"{dead.id}, and what comes after it, is undecided", where) from None
                 except NotAgain as error:
                     refused += 1
                     told = f"left as it is: {error}"

@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from bus.room import largest_stream, set_bound
 from contracts.spans import read_span
 from orchestrator.archive import Archived, archive, new_file
 from orchestrator.commands.common import console, run_async
@@ -26,6 +27,7 @@ def add_to(app: typer.Typer) -> None:
     group.command("usage", no_args_is_help=True)(show_usage)
     group.command("archive", no_args_is_help=True)(write_archive)
     group.command("prune", no_args_is_help=True)(prune_runs)
+    group.command("resize", no_args_is_help=True)(resize_log)
     app.add_typer(group, name="log")
 
 
@@ -136,6 +138,39 @@ def prune_runs(
         if found.blobs_left:
             told = counted(found.blobs_left, "blob")
             console.print(f"{told} that nothing refers to any more stay, since workers serve this log")
+
+
+def resize_log(
+    *,
+    where: Where = None,
+    max_bytes: Annotated[
+        int, typer.Option("--max-bytes", min=-1, help="Bound of a partition in bytes; -1: none.", show_default=False)
+    ],
+    url: Url = None,
+    namespace: Namespace = None,
+) -> None:
+    """Gives a log another bound, while it is in use: who waits for room in it goes on.
+
+    When the deployment comes up the next time, or the run is resumed, the
+    log.max_bytes of its config holds again: change it there too.
+
+    \b
+    jetgym log resize results/first --max-bytes 2000000000
+    jetgym log resize --url nats://127.0.0.1:4222 --max-bytes -1
+    """  # noqa: D301 - the help keeps these lines as they are
+
+    async def change() -> int:
+        with working("opening the log"):
+            async with opened(folder_of(where), url, namespace) as bus:
+                used = await largest_stream(bus)
+                if 0 <= max_bytes <= used:
+                    raise UsageError(f"--max-bytes {max_bytes} is no more than the log takes now, which is {used}")
+                await set_bound(bus, max_bytes)
+                return used
+
+    used = run_async(change())
+    bound = "has no bound now" if max_bytes < 0 else f"may take {amount(max_bytes)} now"
+    console.print(f"each partition of the log {bound}; the largest takes {amount(used)}")
 
 
 async def _usage(folder: Path | None, url: str | None, namespace: str | None, largest: int) -> Usage:

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from bus import Bus
+from bus.connection import redacted
 from bus.opening import LogPlace, log_of, open_log
 from bus.run_folder import MATERIALIZED, RESULTS, run_id
 from orchestrator.commands.failures import errors
@@ -52,6 +53,13 @@ def place_of(folder: Path | None, url: str | None) -> LogPlace:
     if folder is None:
         raise UsageError("name the directory of a run, or the server that has its log with --url")
     return log_of(folder)
+
+
+def words_for(folder: Path | None, url: str | None, namespace: str | None) -> list[str]:
+    """The words that name a log to another command, as it was named to this one."""
+    words = [] if folder is None else [str(folder)]
+    words += [] if url is None else ["--url", redacted(url)]
+    return words + ([] if namespace is None else ["--namespace", namespace])
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from bus import BusError, LogConfig
-from bus.errors import LogMismatch, ServerUnfit
+from bus.errors import LogFull, LogMismatch, ServerUnfit
 from bus.room import LogRoom
 from bus.run_folder import CONFIG, MATERIALIZED, RESULTS
 from orchestrator.changes import check_log, replace_config
@@ -22,6 +22,7 @@ from orchestrator.commands.common import OptionalConfigs, Steps, Url, console, r
 from orchestrator.config import Config, redact
 from orchestrator.describing import check, roots
 from orchestrator.errors import LaunchError, UsageError
+from orchestrator.full_log import no_room
 from orchestrator.hints import typed
 from orchestrator.launch import Deployment, new_id
 from orchestrator.progress import CollectProgress
@@ -92,6 +93,10 @@ def run(
         raise typer.Exit(130) from None
     except (LogMismatch, ServerUnfit):
         raise  # the same command would be refused again
+    except LogFull:
+        if not resume:
+            _tell_how_to_go_on(folder)
+        raise
     except (LaunchError, BusError):
         _tell_how_to_go_on(folder)
         raise
@@ -125,27 +130,33 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
             await _check_log(deployment, run_id, folder)
         else:
             write_inputs(folder / MATERIALIZED, inputs.tasks, id_of)
-        await _begin(deployment, config, inputs, run_id=run_id, folder=folder)
+        where = [str(folder)] if url is None else _log(config.redactor.text(url), deployment.bus.config)
+        await _begin(deployment, config, inputs, run_id=run_id, folder=folder, where=where)
         report.pause()
         results = RunReport(run_id, deployment.descriptions, skipped_lines=inputs.skipped)
         try:
-            await _collect(deployment, config, inputs.tasks, run_id=run_id, folder=folder, results=results)
+            await _collect(deployment, config, inputs.tasks, run_id=run_id, folder=folder, results=results, where=where)
         finally:
             results.write(folder)
         if checked is not None:
             await results.ask_components(folder, config.instances, checked.pythons, roots(config))
             results.write(folder)
-    results.show(console, folder, [] if url is None else _log(config.redactor.text(url), deployment.bus.config))
+    results.show(console, folder, [] if url is None else where)
     if not results.completed:
         raise typer.Exit(1)
 
 
-async def _begin(deployment: Deployment, config: Config, inputs: Materialized, *, run_id: str, folder: Path) -> None:
+async def _begin(
+    deployment: Deployment, config: Config, inputs: Materialized, *, run_id: str, folder: Path, where: Sequence[str]
+) -> None:
     """Says in the log and in the run's directory with what config the run begins, or goes on.
 
     In the log first: where the directory has a config, the log that is the run's holds its beginning.
     """
-    await deployment.record_run(run_id, folder / MATERIALIZED, inputs)
+    try:
+        await deployment.record_run(run_id, folder / MATERIALIZED, inputs)
+    except LogFull:
+        raise await no_room(deployment.bus, "the run cannot begin", where) from None
     for change in replace_config(folder, config.to_yaml(deployment.descriptions)):
         console.print(f"the config has changed since the run began: {change}", markup=False, soft_wrap=True)
 
@@ -174,10 +185,11 @@ async def _collect(
     run_id: str,
     folder: Path,
     results: RunReport,
+    where: Sequence[str],
 ) -> None:
     concurrency = config.settings.concurrency
     room = LogRoom(deployment.bus)
-    async with CollectProgress(len(tasks), console, room.full, concurrency=concurrency) as progress:
+    async with CollectProgress(len(tasks), console, room.full, where, concurrency=concurrency) as progress:
 
         def hear(ended: Outcome) -> None:
             results.add(ended)
@@ -198,7 +210,7 @@ async def _collect(
 
 
 def _log(url: str, log: LogConfig) -> list[str]:
-    """The options by which `replay` finds the log of a deployment elsewhere."""
+    """The options by which other commands find the log of a deployment elsewhere."""
     return ["--url", url, *([] if log.namespace == LogConfig().namespace else ["--namespace", log.namespace])]
 
 

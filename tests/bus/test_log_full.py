@@ -8,7 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from bus import Bus, EmbeddedServer, LogConfig, Unreachable
-from bus.errors import BusClosed
+from bus.errors import BusClosed, LogFull
+from bus.room import largest_stream, set_bound, unless_full
 from bus.server import find_binary
 from tests.bus.events import request, until
 
@@ -44,6 +45,32 @@ async def test_a_full_log_makes_publishers_wait_and_nothing_is_lost_or_overwritt
     assert len(after) == 100
     assert [entry["event"] for entry in logs if entry["log_level"] != "debug"].count("log_full") == 1
     assert {"log_full", "log_has_room"} <= {entry["event"] for entry in logs}
+
+
+async def test_who_cannot_wait_for_room_is_told_and_what_it_wrote_is_not_stored_later(
+    url: str, config: LogConfig, bus: Bus
+) -> None:
+    """B3: a command says that it did not do it, and then it is not done behind its back."""
+    async with await Bus.connect(url, config, name="test/full/w2", writer="w2") as other:
+        waiting = await fill(bus, 100)
+        with pytest.raises(LogFull):
+            await unless_full(other, other.publish(request(other, "late", data=FILLING)))
+    await set_bound(bus, 10_000_000)
+    await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    assert await bus.history("late") == []
+    assert await unless_full(bus, bus.publish(request(bus, "late", data=FILLING))) == 101
+
+
+async def test_a_larger_bound_lets_those_who_wait_go_on_and_holds_for_blobs_too(url: str, config: LogConfig) -> None:
+    """B9."""
+    config = config.model_copy(update={"partitions": 2, "namespace": f"{config.namespace}q"})
+    async with await Bus.connect(url, config, name="test/full/w1", writer="w1") as bus:
+        await bus.ensure_log()
+        waiting = await fill(bus, 200)
+        assert config.max_bytes - 10_000 < await largest_stream(bus) <= config.max_bytes
+        await set_bound(bus, -1)
+        large = b'"' + b"x" * 2 * config.max_bytes + b'"'
+        await asyncio.wait_for(asyncio.gather(*waiting, bus.publish(request(bus, "blob", data=large))), 20)
 
 
 async def test_a_publish_that_waits_for_room_outlives_the_outage_limit(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bus import Bus, LogConfig
+from bus.run_folder import run_id
 from tests.e2e.runs import DEADLINE_S, ROLLOUTS, TURNS, Run, answered, jetgym
 
 SMALL = 200_000
@@ -47,6 +48,62 @@ async def test_a_run_on_a_full_log_waits_and_goes_on_when_there_is_room(
     assert up.returncode == 0, said
 
 
+def said_by(*arguments: str) -> tuple[int, str]:
+    process = jetgym(*arguments)
+    said, _ = process.communicate(timeout=DEADLINE_S)
+    return process.returncode, said
+
+
+def test_a_run_on_a_full_log_can_be_cancelled_and_pruned_without_a_restart(tmp_path: Path) -> None:
+    """B9: who wants to write a line is told what to do, and nothing is half done; a larger bound lets all go on."""
+    run = Run(tmp_path, f"++log.max_bytes={SMALL}")
+    up = jetgym("up", *run.config, "--output", str(tmp_path / "live"))
+    assert up.stdout is not None
+    url = next(line for line in up.stdout if line.startswith("ready at ")).split()[2].rstrip(";")
+    process = run.start("--url", url)
+    until_full(process)
+    assert process.stdout is not None
+    prune, resize = process.stdout.readline(), process.stdout.readline()
+    assert f"log prune --url {url} --keep 0" in prune
+    assert f"log resize --url {url} --max-bytes {2 * SMALL}" in resize
+    name = run_id(run.out)
+    code, said = said_by("cancel", "--url", url)
+    assert code == 2
+    assert "error: the log is full (jetgym_0: " in said
+    assert "so nothing was cancelled. Make room, then say it again:\n  no run in it is over" in said
+    assert resize.strip() in said
+    code, said = said_by(
+        "run",
+        "--url",
+        url,
+        "--input",
+        str(tmp_path / "tasks.jsonl"),
+        "--agent",
+        "puppet",
+        "--output",
+        str(tmp_path / "second"),
+    )
+    assert code == 2
+    assert "so the run cannot begin. Make room, then say it again:" in said
+    code, said = said_by("log", "prune", "--url", url, "--run", name, "--yes")
+    assert (code, "open rollouts: resume or cancel it first" in said) == (2, True)
+    code, said = said_by("log", "resize", "--url", url, "--max-bytes", "1000")
+    assert (code, "is no more than the log takes now" in said) == (2, True)
+    assert said_by("log", "resize", str(tmp_path / "live"), "--max-bytes", str(50 * SMALL))[0] == 0
+    assert said_by("cancel", "--url", url, "--run", name)[0] == 0
+    process.communicate(timeout=DEADLINE_S)
+    assert (
+        len(
+            (run.out / "rollouts.jsonl").read_text().splitlines()
+            + (run.out / "failures.jsonl").read_text().splitlines()
+        )
+        == ROLLOUTS
+    )
+    assert said_by("log", "prune", "--url", url, "--run", name, "--yes")[0] == 0
+    up.send_signal(signal.SIGTERM)
+    up.communicate(timeout=DEADLINE_S)
+
+
 async def test_a_run_that_fills_its_own_log_can_go_on_with_a_larger_one(
     tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
@@ -62,6 +119,7 @@ async def test_a_run_that_fills_its_own_log_can_go_on_with_a_larger_one(
     said, _ = again.communicate(timeout=DEADLINE_S)
     assert again.returncode == 2
     assert "error: the log is full, so nothing can begin: give it a larger log.max_bytes" in said
+    assert "To go on:" not in said
     larger = Run(tmp_path, f"++log.max_bytes={50 * SMALL}")
     larger.finish(larger.start("--resume"))
     assert larger.results() == undisturbed

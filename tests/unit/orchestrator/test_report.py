@@ -159,7 +159,7 @@ async def test_a_full_log_is_told_once_and_so_is_that_it_has_room_again(monkeypa
             raise found
         return found
 
-    async with CollectProgress(5, Console(file=text, width=120), look, concurrency=8) as shows:
+    async with CollectProgress(5, Console(file=text, width=120), look, ["live"], concurrency=8) as shows:
         shows.add(ended(0))
         async with asyncio.timeout(30):
             while "has room again" not in text.getvalue():  # noqa: ASYNC110
@@ -173,7 +173,7 @@ async def test_the_last_outcome_before_a_pause_is_shown(terminal: bool, monkeypa
     monkeypatch.setattr(progress, "PLAIN_EVERY_S", 0.01)
     text = io.StringIO()
     async with CollectProgress(
-        5, Console(file=text, force_terminal=terminal, width=120), has_room, concurrency=3
+        5, Console(file=text, force_terminal=terminal, width=120), has_room, [], concurrency=3
     ) as shows:
         async with asyncio.timeout(30):
             while terminal and "3 in flight" not in text.getvalue():  # noqa: ASYNC110
