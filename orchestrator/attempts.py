@@ -81,6 +81,20 @@ async def ask_again(bus: Bus, rollout: str, cause: str) -> RolloutId:
     return new
 
 
+async def ask_once_more(bus: Bus, rollout: str, cause: str) -> RolloutId:
+    """Asks for an attempt after the latest one of a rollout; returns the ID of that which is under way then.
+
+    Raises `NotAgain`, also where the latest one did not fail, and `BusError`.
+    """
+    _, request = await request_of_rollout(bus, rollout)
+    latest = RolloutId(rollout)
+    while (later := await asked_again(bus, latest, request)) is not None:
+        latest, request = later
+    if latest != rollout and await bus.last(bus.subjects.ended(request.run_id, latest)) is None:
+        return latest
+    return await ask_again(bus, latest, cause)
+
+
 async def asked_again(bus: Bus, rollout: str, request: RolloutRequest) -> Attempt | None:
     """The attempt after this one, where it was asked for already; raises `BusError`."""
     new, _ = next_attempt(rollout, request)

@@ -15,7 +15,7 @@ from bus.letters import Letter, decision, settle
 from contracts.codec import decode
 from contracts.errors import InvalidEvent
 from contracts.ids import RolloutId
-from orchestrator.attempts import NotAgain, ask_again
+from orchestrator.attempts import NotAgain, ask_once_more
 
 
 class LetterDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,7 +69,10 @@ def document(letter: Letter, *, whole: bool) -> LetterDocument:
 
 
 async def requeue(bus: Bus, letter: Letter) -> RolloutId:
-    """Asks for the letter's rollout again; returns the ID of the new attempt. Raises `NotAgain`, `BusError`."""
+    """Asks for the letter's rollout again; returns the ID of the attempt under way. Raises `NotAgain`, `BusError`.
+
+    Where that was done already and failed too (each attempt may leave a letter), it is asked for after the latest one.
+    """
     pool = letter.pool
     _refuse_if_settled(letter)
     if pool.kind == "feed":
@@ -78,7 +81,7 @@ async def requeue(bus: Bus, letter: Letter) -> RolloutId:
         raise NotAgain("it is a reply: it cannot be asked for again, and its rollout ends by its own deadline")
     if not pool.rollout:
         raise NotAgain("it belongs to no rollout")
-    new = await ask_again(bus, pool.rollout, letter.recorded.event.id)
+    new = await ask_once_more(bus, pool.rollout, letter.recorded.event.id)
     other = await settle(bus, letter, Settlement(decision="requeued", rollout=new))
     if other is not None and decision(other).decision == "dropped":
         raise NotAgain(f"somebody dropped it meanwhile; {new} is asked for all the same")

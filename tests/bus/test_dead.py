@@ -12,7 +12,7 @@ from bus.overview import overview
 from contracts.events import Event
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import RolloutFailure, RolloutRequest
-from orchestrator.attempts import NotAgain, asked_again
+from orchestrator.attempts import NotAgain, ask_again, asked_again
 from orchestrator.audit import audit
 from orchestrator.dead import document, drop, requeue
 from tests.bus.events import models, request, take
@@ -105,6 +105,25 @@ async def test_the_attempt_after_that_is_named_after_the_first_rollout(bus: Bus)
     assert await requeue(bus, await bury(bus, event, seq=2)) == "run-0-a2"
     _, asked = await again(bus, "run-0-a2")
     assert (asked.attempt, asked.parent) == (2, "run-0-a1")
+
+
+async def test_the_letter_of_an_attempt_that_another_followed_asks_for_one_after_the_latest(bus: Bus) -> None:
+    """All attempts failed, and each left a letter: what is said to be asked for is under way, whichever is named."""
+    event = await ask(bus, "run-0")
+    dead = []
+    for number, rollout in enumerate(["run-0", "run-0-a1", "run-0-a2"]):
+        dead.append(await bury(bus, request(bus, rollout), "resources", "stage", seq=10 + number))
+        await end(bus, rollout)
+        if number < 2:
+            await ask_again(bus, rollout, event.id)
+    assert await requeue(bus, dead[0]) == "run-0-a3"
+    assert (await again(bus, "run-0-a3"))[1].parent == "run-0-a2"
+    assert await requeue(bus, dead[2]) == "run-0-a3"
+    assert await bus.last(bus.subjects.ended(RUN, "run-0-a3")) is None
+    await end(bus, "run-0-a3", "completed")
+    with pytest.raises(NotAgain, match="rollout run-0-a3 ended as completed, it did not fail"):
+        await requeue(bus, dead[1])
+    assert (await overview(bus)).dead == 1
 
 
 async def test_two_letters_of_one_rollout_ask_once_and_a_letter_is_decided_about_once(bus: Bus) -> None:
