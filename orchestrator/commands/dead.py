@@ -187,12 +187,13 @@ async def _find(asked: _Asked) -> list[LetterDocument]:
 
 
 async def _named(bus: Bus, ids: list[str]) -> list[Letter]:
-    found = []
+    """The letters with these IDs, each once."""
+    found = {}
     for identifier in ids:
         if (one := await letter(bus, identifier)) is None:
             raise UsageError(f"there is no dead letter {identifier}: `jetgym dead list --all` shows those there are")
-        found.append(one)
-    return found
+        found[one.id] = one
+    return list(found.values())
 
 
 def _decide(asked: _Asked, one: Callable[[Bus, Letter], Coroutine[Any, Any, str]]) -> None:
@@ -209,7 +210,8 @@ def _decide(asked: _Asked, one: Callable[[Bus, Letter], Coroutine[Any, Any, str]
                     refused += 1
                     told = f"left as it is: {error}"
                 console.print(f"{dead.id}: {told}", markup=False, soft_wrap=True)
-            console.print(f"{counted(len(found) - refused, 'dead letter')} decided, {refused} left", markup=False)
+            left = f", {refused:,} left as {'it is' if refused == 1 else 'they are'}" if refused else ""
+            console.print(f"{counted(len(found) - refused, 'dead letter')} decided{left}", markup=False)
             return refused > 0
 
     if run_async(decide()):

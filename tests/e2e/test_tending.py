@@ -163,11 +163,14 @@ def test_what_a_dead_letter_made_fail_is_asked_for_again_and_a_resumed_run_does_
     assert "there is no dead letter 0-1" in jetgym(project, "dead", "show", "out", "0-1", code=2)
     (project / "broken").unlink()
     new = f"{failed[0]}-a1"
-    asked = jetgym(project, "dead", "requeue", "out", "--all")
+    partition, _, seq = listed["id"].partition("-")
+    asked = jetgym(project, "dead", "requeue", "out", listed["id"], listed["id"], f"{partition}-0{seq}")
     assert f"{listed['id']}: rollout {failed[0]} is asked for again as {new}" in asked
+    assert asked.endswith("1 dead letter decided\n")
     assert "no dead letters about which nobody has decided" in jetgym(project, "dead", "list", "out")
     again = jetgym(project, "dead", "requeue", "out", listed["id"], code=1)
     assert "left as it is: it was requeued" in again
+    assert "0 dead letters decided, 1 left as it is" in again
     assert said(project, "audit", "out")["in_flight"] == 1
     jetgym(project, *RUN, "--limit", "2", "--output", "out", "--resume")
     (done,) = lines(project / "out" / "rollouts.jsonl")
