@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from bus import Bus, Delivery
+from components.durable.history import SUB_CALL
 from components.resources.base import Resources, ResourcesConfig
 from components.resources.errors import ResourcesError, SnapshotFailed
 from components.resources.runtime import History, Runtime
@@ -175,4 +176,5 @@ def _addressee(event: Event) -> list[str]:
 
 def _session(request: Event) -> str:
     """A session belongs to a rollout, or to the nested rollout whose agent calls."""
-    return f"{request.rolloutid}/{prefix_of(request.callkey)}"
+    nested = prefix_of(request.callkey).removesuffix(SUB_CALL)
+    return f"{request.rolloutid}/{nested}" if nested else request.rolloutid

@@ -3,9 +3,11 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from bus import LogConfig
 from contracts.events import Event, Recorded
-from tests.e2e.workers import Deployment, Instance
+from tests.e2e.workers import PATIENCE_S, Deployment, Instance
 
 
 def instances(**resources: Any) -> dict[str, Instance]:
@@ -28,7 +30,7 @@ async def test_a_session_that_is_lost_before_a_reply_is_stored_is_made_again_wit
         async def publish_slowly(event: Event) -> int:
             if event.type == "tool.replied" and not dropped:
                 dropped.append(event.callkey)
-                stage.served._runtime.drop("r/")
+                stage.served._runtime.drop("r")
                 await asyncio.wait({asyncio.create_task(read.wait())}, timeout=0.3)
             return await publish(event)
 
@@ -61,3 +63,27 @@ async def test_a_rebuilt_session_has_the_answered_calls_since_its_last_seed(serv
         assert await deployment.reward("r") == 1.0
         assert (await deployment.replied("r", "m_4"))["kind"] == "deadline"
         await deployment.check(["r"])
+
+
+@pytest.mark.parametrize(("nested", "session"), [(False, "r"), (True, "r/m_1")])
+async def test_a_session_that_is_not_to_be_rebuilt_fails_its_rollout_which_is_told_whose_it_was(
+    server: str, config: LogConfig, nested: bool, session: str
+) -> None:
+    """Its worker died between the first call and the second."""
+    log = config.model_copy(update={"ack_wait_s": 1.0})
+    found = {
+        "frail": Instance("resources", "frail"),
+        "stage": Instance("resources", "stage"),
+        "helper": Instance("agents", "puppet", {"resources": "frail"}),
+        "puppet": Instance("agents", "puppet", {"resources": "stage", "helper": "helper"}),
+    }
+    task = {"plan": [["add", 1], ["add", 2]]}
+    async with Deployment(server, log, found) as deployment:
+        await deployment.start("stage", "helper", "puppet")
+        first = await deployment.start_one("frail", worker="first", fails_at=2.5)
+        await deployment.ask("r", {"plan": [["ask", task]]} if nested else task, agent="puppet" if nested else "helper")
+        async with asyncio.timeout(PATIENCE_S):
+            await first.failed.wait()
+        await deployment.start_one("frail", worker="second")
+        failure = await deployment.failure("r")
+        assert failure.message.startswith(f"the session of {session} is lost: Frail does not rebuild sessions")

@@ -178,7 +178,7 @@ async def test_a_session_that_two_workers_served_at_once_is_lost_and_not_guessed
                 assert output.snapshot is not None
                 stale = msgspec.structs.replace(output, snapshot=msgspec.structs.replace(output.snapshot, calls=1))
                 event = msgspec.structs.replace(event, data=msgspec.Raw(msgspec.json.encode(stale)))
-                worker.served._runtime.drop("r/")
+                worker.served._runtime.drop("r")
             return await publish(event)
 
         worker.publish = publish_as_if_alone  # type: ignore[method-assign]
