@@ -196,7 +196,10 @@ def run_id_of(path: Path) -> str:
     try:
         return run_id(path.parent)
     except FileNotFoundError as error:
-        raise UsageError(f"{path.parent} holds no run to resume: {path.name} is not there") from error
+        raise UsageError(
+            f"{path.parent} holds no run to resume: {path.name} is not there. If its log is, `jetgym rebuild "
+            f"{path.parent}` writes it anew"
+        ) from error
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(f"{path} is damaged: {error}") from error
 

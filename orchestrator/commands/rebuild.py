@@ -5,11 +5,14 @@ from typing import Annotated
 
 import typer
 
+from bus import Bus
 from bus.opening import LogPlace
-from bus.run_folder import METRICS
+from bus.run_folder import MATERIALIZED, METRICS
+from orchestrator.asked import inputs_in_log
 from orchestrator.collect import outcomes_in_log
 from orchestrator.commands.common import Steps, console, run_async
 from orchestrator.commands.logs import Namespace, Url, one_run, open_place, place_of, runs_of, unknown_run
+from orchestrator.errors import UsageError
 from orchestrator.launch import resolved_deployment
 from orchestrator.report import RunReport
 from orchestrator.results import ResultFiles
@@ -32,7 +35,9 @@ def rebuild(
     """Writes rollouts.jsonl and failures.jsonl anew from the log, equal line for line.
 
     Where there is no metrics.json it is written too, without what components
-    say of their own rollouts: of an interrupted run, or of forks.
+    say of their own rollouts: of an interrupted run, or of forks. Where there
+    is no materialized_inputs.jsonl, which --resume needs, it is written if the
+    log has all tasks.
 
     The log is the one in the directory, the one that its run used elsewhere,
     or the one at --url.
@@ -63,4 +68,17 @@ async def _rebuild(directory: Path, run: str | None, place: LogPlace, namespace:
                     count += 1
             if not (directory / METRICS).exists():
                 summary.write(directory)
+            if not (directory / MATERIALIZED).exists():
+                await _write_inputs(bus, run, directory / MATERIALIZED)
             return count
+
+
+async def _write_inputs(bus: Bus, run: str, path: Path) -> None:
+    try:
+        content = await inputs_in_log(bus, run)
+    except UsageError as error:
+        console.print(f"{path.name} is not written: {error}", markup=False, soft_wrap=True)
+        return
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(content)
+    partial.rename(path)

@@ -111,6 +111,14 @@ def test_a_run_writes_its_files_and_they_can_be_rebuilt_from_the_log(project: Pa
     (project / "out" / "rollouts.jsonl").unlink()
     jetgym(project, "rebuild", "out")
     assert (project / "out" / "rollouts.jsonl").read_bytes() == rollouts
+    inputs = (project / "out" / "materialized_inputs.jsonl").read_bytes()
+    (project / "out" / "materialized_inputs.jsonl").unlink()
+    resume = ["run", "main.yaml", "--input", "tasks.jsonl", "--repeats", "2", "--output", "out", "--resume"]
+    assert "If its log is, `jetgym rebuild out` writes it anew" in jetgym(project, *resume, code=2)
+    jetgym(project, "rebuild", "out")
+    assert (project / "out" / "materialized_inputs.jsonl").read_bytes() == inputs
+    jetgym(project, *resume)
+    assert (project / "out" / "rollouts.jsonl").read_bytes() == rollouts
     again = jetgym(project, "run", "main.yaml", "--input", "tasks.jsonl", "--output", "out", code=2)
     assert "holds a run already: go on with it with --resume" in again
 
