@@ -35,7 +35,10 @@ async def unless_full(bus: Bus, work: Coroutine[Any, Any, T]) -> T:
             await asyncio.wait([working], timeout=_LOOK_S)
             full_since = (full_since or loop.time()) if bus.log_full else None
             if full_since is not None and not working.done() and loop.time() - full_since >= PATIENCE_S:
-                raise LogFull("the log is full")
+                raise LogFull(
+                    "the log is full, so this could not be written: take runs that are over out of it (`jetgym log "
+                    "prune`), or raise its bound (`jetgym log resize`), then say it again"
+                )
         return working.result()
     finally:
         working.cancel()

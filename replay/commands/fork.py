@@ -13,6 +13,7 @@ from rich.text import Text
 
 from bus import Bus, LogConfig
 from bus.opening import url_of
+from bus.room import unless_full
 from bus.run_folder import CONFIG
 from replay.apart import DEADLINE_S
 from replay.bulk import Bulk
@@ -169,7 +170,7 @@ async def _fork(
         await check_served(bus, plan.agent)
         with errors.status(f"{count} forks go on in {goal.where}"):
             for each in forks:
-                await write(bus, plan, each, writer)
+                await unless_full(bus, write(bus, plan, each, writer))
             rows = await _all_ended(bus, forks, facts)
     if not goal.url:
         await write_results(goal.folder, run_id)

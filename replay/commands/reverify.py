@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from bus.room import unless_full
 from replay.apart import DEADLINE_S
 from replay.bulk import EXAMPLES, Bulk
 from replay.commands.common import (
@@ -113,7 +114,7 @@ async def _reverify(
                 score, revised = await rescore(bulk, trajectory)
                 if revised is not None and not dry_run:
                     assert isinstance(source, LogSource)
-                    score = score.numbered(await append(source.bus, trajectory, revised))
+                    score = score.numbered(await unless_full(source.bus, append(source.bus, trajectory, revised)))
                 scores.append(score)
     return scores
 

@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from bus import Bus, LogConfig
 from bus.run_folder import run_id
 from tests.e2e.runs import DEADLINE_S, ROLLOUTS, TURNS, Run, answered, jetgym
+from tests.e2e.workers import PROJECT
 
 SMALL = 200_000
 """Bytes: about half of what the run writes."""
@@ -87,6 +89,17 @@ def test_a_run_on_a_full_log_can_be_cancelled_and_pruned_without_a_restart(tmp_p
     assert "so the run cannot begin. Make room, then say it again:" in said
     code, said = said_by("log", "prune", "--url", url, "--run", name, "--yes")
     assert (code, "open rollouts: resume or cancel it first" in said) == (2, True)
+    forking = ["fork", f"{name}-00000-00", "--at", "0", "--url", url]
+    forked = subprocess.run(
+        [sys.executable, "-P", "-m", "replay", *forking],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+    )
+    assert forked.returncode == 2
+    assert "error: the log is full, so this could not be written: take runs that are over out of it" in forked.stderr
     code, said = said_by("log", "resize", "--url", url, "--max-bytes", "1000")
     assert (code, "is no more than the log takes now" in said) == (2, True)
     assert said_by("log", "resize", str(tmp_path / "live"), "--max-bytes", str(50 * SMALL))[0] == 0
