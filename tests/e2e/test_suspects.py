@@ -51,7 +51,7 @@ async def kept(url: str, log: LogConfig, name: str, instance: Instance, workers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@pytest.mark.parametrize(("limit", "workers"), [(1, 1), (3, 2)])
+@pytest.mark.parametrize(("limit", "workers"), [(1, 1), (2, 2)])
 async def test_what_ends_its_workers_fails_its_own_rollout_and_no_other(
     server: str, config: LogConfig, tmp_path: Path, limit: int, workers: int
 ) -> None:
