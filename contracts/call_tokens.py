@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from contracts.errors import BlobMissing, TwoPayloads
 from contracts.events import Event, Recorded
-from contracts.tokens import UNSAMPLED, Capture, PolicySpan, read_capture
+from contracts.tokens import NEWEST, UNSAMPLED, Capture, PolicySpan, read_capture
 
 Ids: TypeAlias = npt.NDArray[np.int32]
 Logprobs: TypeAlias = npt.NDArray[np.float32]
@@ -184,7 +184,7 @@ class _Reader:
             return blank
         try:
             prompt, length, cited = self._prompt(capture)
-            generated = _unpacked(capture.generated, np.int32, "generated tokens")
+            generated = _ids(capture.generated, "generated tokens")
             logprobs = _unpacked(capture.logprobs, np.float32, "log-probabilities")
         except ValueError as error:
             return msgspec.structs.replace(blank, flaw=str(error))
@@ -206,7 +206,7 @@ class _Reader:
 
     def _prompt(self, capture: Capture) -> tuple[Sequence[Ids], int, str]:
         """The prompt in parts, its length, and the call that it begins with all of; raises `ValueError`."""
-        own = _unpacked(capture.prompt, np.int32, "prompt tokens")
+        own = _ids(capture.prompt, "prompt tokens")
         new = (own,) if len(own) else ()
         if capture.cited is None:
             return new, len(own), ""
@@ -231,12 +231,20 @@ def _flaw(prompt: Sequence[Ids], generated: Ids, logprobs: Logprobs, spans: Sequ
         return f"it has {len(generated)} generated tokens and {len(logprobs)} log-probabilities"
     if not (np.maximum.reduce(logprobs) <= 0 and np.minimum.reduce(logprobs) > -np.inf):  # NaN is neither
         return "a log-probability is not finite, or above 0"
-    if np.minimum.reduce(generated) < 0 or np.minimum.reduce(prompt[-1]) < 0:
-        return "a token ID is below 0"
+    if not all(0 <= span.version <= NEWEST or span.version == UNSAMPLED for span in spans):
+        return f"a policy version is below 0 or above {NEWEST}"
     counts = [span.count for span in spans]
     if min(counts) < 0 or sum(counts) != len(generated):
         return f"its policy spans count other than its {len(generated)} generated tokens"
     return ""
+
+
+def _ids(packed: bytes, what: str) -> Ids:
+    """The token IDs in packed bytes; raises `ValueError` for what cannot be any, so that no other call cites it."""
+    ids = _unpacked(packed, np.int32, what)
+    if len(ids) and np.minimum.reduce(ids) < 0:
+        raise ValueError("a token ID is below 0")
+    return ids
 
 
 def _unpacked(packed: bytes, kind: type[Scalar], what: str) -> npt.NDArray[Scalar]:

@@ -15,6 +15,8 @@ import msgspec
 
 UNSAMPLED: Final = -1
 """The policy version of a token that no policy generated."""
+NEWEST: Final = 2**31 - 1
+"""The largest policy version: trainers hold them as int32, like token IDs."""
 
 
 class CitedTokens(msgspec.Struct, frozen=True, kw_only=True):

@@ -147,7 +147,7 @@ class Feed:
                 return chosen, useless
             chosen.append(unit)
             tokens += unit.tokens
-            if len(chosen) == size:
+            if len(chosen) == size or (options.tokens is not None and tokens >= options.tokens):
                 return chosen, useless
         return chosen if self._final else [], useless
 

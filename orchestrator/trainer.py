@@ -18,6 +18,7 @@ from bus.run_folder import CONFIG, METRICS, RESULTS
 from components.workers.cancellations import cancel, cancel_run
 from contracts.ids import check_name
 from contracts.rollouts import PolicyUpdated, RolloutRequest
+from contracts.tokens import NEWEST
 from orchestrator.admission import Pacing
 from orchestrator.bell import Bell
 from orchestrator.config import load_config
@@ -314,8 +315,13 @@ class Trainer:
     async def policy_updated(self, version: int, models: Sequence[str] | None = None) -> None:
         """The models have new weights. What is asked for from now on is of this version.
 
-        Announcing the present version again changes nothing. Raises `ValueError` for one that is older, `BusError`.
+        Announcing the present version again changes nothing. Raises `ValueError` for one that is older or no version,
+        and for a model that is not the trainer's, `BusError`.
         """
+        if type(version) is not int or not 0 <= version <= NEWEST:
+            raise ValueError(f"a policy version is a whole number from 0 to {NEWEST}, not {version!r}")
+        if others := set(models or ()) - set(self.models):
+            raise ValueError(f"{', '.join(sorted(others))}: not among the models that are trained, {self.models}")
         if version < self._view.version:
             raise ValueError(f"policy version {version} is older than {self._view.version}, which was announced")
         await self._announce(version, models)

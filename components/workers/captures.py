@@ -22,7 +22,7 @@ from contracts.contexts import ModelCalls
 from contracts.errors import MissingContext
 from contracts.events import NOTHING, Event
 from contracts.responses import ResponseUsage
-from contracts.tokens import Capture, CitedTokens, PolicySpan, pack_logprobs, read_capture, unpack_logprobs
+from contracts.tokens import NEWEST, Capture, CitedTokens, PolicySpan, pack_logprobs, read_capture, unpack_logprobs
 
 ROUNDING: Final = 1e-5
 """Above 0 by no more than this, a log-probability is 0 that was rounded, and is recorded as 0."""
@@ -216,6 +216,8 @@ def _not_above_zero(packed: bytes) -> bytes:
 
 
 def _uncovered(spans: Sequence[PolicySpan], generated: int) -> str:
+    if not all(0 <= span.version <= NEWEST for span in spans):
+        return f"the policy versions {sorted({span.version for span in spans})} are not all from 0 to {NEWEST}"
     counts = [span.count for span in spans]
     if spans and (min(counts) < 1 or sum(counts) != generated):
         return f"the policy spans are of {counts} tokens, and {generated} were generated"

@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import typer
 
+from contracts.events import Kind
 from replay.bulk import Bulk
 from replay.edits import Edit
 from replay.errors import Misused, NoSource
@@ -106,10 +107,10 @@ async def planned(
         parent = await with_captures(source, await load(source, await find_rollout(source, asked.rollout, run)))
         facts = await facts_of(source)
         called = {call.instance for call in parent.calls.values() if call.what == "model"}
-        known = set(facts.latest.descriptions) if facts.latest is not None else None
-        changes = msgspec.structs.replace(asked.changes, routed=_routed(asked.models, called, known))
-        if known is not None and changes.agent and changes.agent not in known:
-            raise Misused(f"--agent {changes.agent}: what is deployed has no such instance; it has {_named(known)}")
+        changes = msgspec.structs.replace(asked.changes, routed=_routed(asked.models, called, _known(facts, "models")))
+        agents = _known(facts, "agents")
+        if agents is not None and changes.agent and changes.agent not in agents:
+            raise Misused(f"--agent {changes.agent}: what is deployed has no such agent; it has {_named(agents)}")
         plan = Plan(parent, point(parent, asked.at), changes)
         async with Bulk(source, facts, override, roots, deadline_s=deadline_s) as bulk:
             yield plan, facts, bulk
@@ -124,9 +125,16 @@ def _routed(models: tuple[str, ...], called: set[str], known: set[str] | None) -
         if equals and old not in called:
             raise Misused(f"--model {model}: the rollout does not call {old!r}, but {_named(called) or 'no model'}")
         if known is not None and new not in known:
-            raise Misused(f"--model {model}: what is deployed has no instance {new!r}; it has {_named(known)}")
+            raise Misused(f"--model {model}: what is deployed has no model {new!r}; it has {_named(known)}")
         routed[old if equals else next(iter(called))] = new
     return routed
+
+
+def _known(facts: Facts, kind: Kind) -> set[str] | None:
+    """The deployment's instances of a kind; None where it is not known what they are."""
+    if facts.latest is None:
+        return None
+    return {name for name, described in facts.latest.descriptions.items() if described.kind == kind}
 
 
 def _named(names: set[str]) -> str:

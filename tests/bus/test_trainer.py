@@ -402,7 +402,7 @@ async def test_groups_without_variance_are_dropped_and_replaced_until_the_batch_
 
 
 async def test_batches_by_tokens_and_by_single_rollouts(server: str, config: LogConfig) -> None:
-    """Groups until the next one does not fit; rollouts of which the others have not ended."""
+    """Groups until they are as many, or the next one does not fit; rollouts of which the others have not ended."""
     async with deployed(server, config) as agents, connected(server, config) as trainer:
         agents.behave = lambda event, request: agents.complete(event, request, tokens=100)
         await trainer.submit(tasks(5), group_size=2)
@@ -410,6 +410,9 @@ async def test_batches_by_tokens_and_by_single_rollouts(server: str, config: Log
         assert len(batch.groups) == 2
         await batch.commit()
         await until_asked(agents, 10)
+        full = await take(trainer, tokens=600)
+        assert len(full.groups) == 3
+        await full.commit()
 
         async def behave(event: Event, request: RolloutRequest) -> None:
             if request.rollout_index:
@@ -417,8 +420,8 @@ async def test_batches_by_tokens_and_by_single_rollouts(server: str, config: Log
 
         agents.behave = behave
         await trainer.submit(tasks(2, first=5), group_size=3)
-        single = await take(trainer, rollouts=10)
-        assert [len(group.rollouts) for group in single.groups] == [1] * 10
+        single = await take(trainer, rollouts=4)
+        assert [len(group.rollouts) for group in single.groups] == [1] * 4
         await single.commit()
         assert trainer.state().consumed == 14
         assert trainer.state().unfinished == 2
@@ -489,6 +492,11 @@ async def test_policy_versions_only_rise_and_are_in_the_log(server: str, config:
             await trainer.policy_updated(3)
             with pytest.raises(ValueError, match="policy version 2 is older than 3"):
                 await trainer.policy_updated(2)
+            for none in (-1, 2**31, 4.0, "5", True):
+                with pytest.raises(ValueError, match="a policy version is a whole number from 0 to"):
+                    await trainer.policy_updated(none)
+            with pytest.raises(ValueError, match="judges: not among the models that are trained"):
+                await trainer.policy_updated(4, models=["judges"])
         async with connected(server, config, models=["policy"]) as trainer:
             assert trainer.version == 3
 

@@ -132,7 +132,11 @@ def test_r7_the_exit_code_says_whether_the_reward_is_the_parents(deployed: tuple
     )
     assert (fork["reward"], fork["parent_reward"]) == (0.25, 1)
     assert "turns 1 to 3" in replay(folder, "fork", parent, "--at", "turn:9", "--url", url, code=2)
-    assert "no such instance" in replay(folder, "fork", parent, "--at", "0", "--agent", "x", "--url", url, code=2)
+    for agent in ("x", "policy"):
+        refused = replay(folder, "fork", parent, "--at", "0", "--agent", agent, "--url", url, code=2)
+        assert "what is deployed has no such agent" in refused
+    refused = replay(folder, "fork", parent, "--at", "0", "--model", "solver", "--url", url, code=2)
+    assert "what is deployed has no model 'solver'" in refused
 
 
 def test_r7_whatif_tells_the_next_call_and_whether_it_is_the_recorded_one(deployed: tuple[Path, str]) -> None:

@@ -16,6 +16,7 @@ Policy versions    `policy_spans` beside `choices` (version and number of tokens
 """
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any, Final
 
 from components.models.tokens import EngineTokens, packed_tokens
@@ -138,9 +139,12 @@ def _is_id(entry: JsonObject) -> bool:
 
 def _spans(completion: JsonObject, meta: JsonObject, generated: int) -> tuple[PolicySpan, ...]:
     if (spans := completion.get("policy_spans")) is not None:
-        return tuple(PolicySpan(int(version), int(count)) for version, count in spans)
+        return tuple(PolicySpan(index(version), index(count)) for version, count in spans)
     told = (completion.get("metadata") or {}) | meta
     spans = told.get("weight_versions") or [{"version": told.get("weight_version"), "start": 0, "end": generated}]
     if not all(str(span["version"]).isdecimal() for span in spans):
         return ()
+    ends = [0, *(span["end"] for span in spans)]
+    if [span["start"] for span in spans] != ends[:-1]:
+        raise _Flaw(f"the spans of weight versions do not follow each other: {spans}")
     return tuple(PolicySpan(int(str(span["version"])), span["end"] - span["start"]) for span in spans)

@@ -253,6 +253,18 @@ def test_another_template_or_tokenizer_never_goes_on() -> None:
         assert [each.kind for each in found.breaks] == [kind]
 
 
+def test_no_call_takes_over_token_ids_that_cannot_be_any() -> None:
+    rollout = Conversations()
+    rollout.call("m_0", [S, U], ["a0"], capture([1, -7], [4]))
+    rollout.call("m_1", [S, U, "a0"], ["a1"], capture([5], [6], cited=("m_0", 3)))
+    found = build_samples(rollout.events)
+    assert found.samples == ()
+    assert [(each.call, "below 0" in each.why or "not known" in each.why) for each in found.tokenless] == [
+        ("m_0", True),
+        ("m_1", True),
+    ]
+
+
 def test_a_conversation_that_goes_on_from_an_earlier_reply_is_a_branch_and_no_break() -> None:
     rollout = two_turns()
     rollout.call("m_3", [S, U, "a0", "another try"], ["a2"], capture([1, 2, 3, 4, 5, 11], [12]))
@@ -275,7 +287,10 @@ def test_a_conversation_that_goes_on_from_an_earlier_reply_is_a_branch_and_no_br
         (capture([1], [2, 3], spans=(PolicySpan(1, 1),)), "policy spans"),
         (capture([], [2]), "no prompt"),
         (capture([1], []), "no token was generated"),
+        (capture([1], [2], spans=(PolicySpan(2**31, 1),)), "policy version"),
+        (capture([1], [2], spans=(PolicySpan(-7, 1),)), "policy version"),
         (capture([1], [-2]), "below 0"),
+        (capture([-1], [2]), "below 0"),
         (msgspec.structs.replace(capture([1], [2]), generated=b"\x01\x00"), "no whole number"),
         (capture([1], [2], cited=("m_9", 3)), "cites call 'm_9'"),
         (capture([1], [2], cited=("m_1", 1)), "cites itself"),

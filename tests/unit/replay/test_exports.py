@@ -116,8 +116,8 @@ async def test_r6_memory_does_not_grow_with_the_events_of_a_rollout(tmp_path: Pa
     assert peaks[1] < 1.5 * peaks[0]
 
 
-async def test_golden_files_hold_no_secret_and_are_verified_to_be_the_same(tmp_path: Path) -> None:
-    secret = 'hunter2"quoted'
+@pytest.mark.parametrize("secret", ['hunter2"quoted', "hunter2-p\u00e4ss-\U0001f511\\n/\n"])
+async def test_golden_files_hold_no_secret_and_are_verified_to_be_the_same(tmp_path: Path, secret: str) -> None:
     recorder = Recorder(CALC, calculator)
     recorder.log = recorded_run(0).log
     recorder.rollout("r1-00000-00", "calc", task(f"Use {secret} and sk-{'a' * 24}: what are 5 + 7 and 5 * 7?"))
@@ -131,6 +131,33 @@ async def test_golden_files_hold_no_secret_and_are_verified_to_be_the_same(tmp_p
     assert b"sk-aaaa" not in written
     assert scrubber.found >= 4
     assert [verdict.verdict for verdict in await verdicts(FileSource([tmp_path / "golden.jsonl"]))] == ["same"]
+
+
+@pytest.mark.parametrize("secret", ['pa"ss\\word/12', "p\u00e4sswort-\U0001f511-\n\t", "998877665544", "7.654321"])
+def test_a_secret_is_found_however_often_it_was_written_as_json(secret: str) -> None:
+    """It is replaced by the same everywhere, and what was JSON still is."""
+    scrubber = Scrubber([secret], Path("/nowhere"))
+    cleaned = set()
+    for ascii_only in (True, False):
+        value: Any = secret
+        for _ in range(4):
+            raw = json.dumps({"in": value}, ensure_ascii=ascii_only)
+            inner = json.loads(scrubber.clean(raw.encode()))
+            while not isinstance(inner, str) or inner.startswith("{"):
+                inner = inner["in"] if isinstance(inner, dict) else json.loads(inner)
+            cleaned.add(inner)
+            value = raw
+    assert scrubber.found == 8
+    (filling,) = cleaned
+    assert len(filling) == len(secret)
+    assert filling != secret
+
+
+def test_a_secret_number_stays_a_number_and_no_other_number_changes() -> None:
+    cleaned = Scrubber(["998877665544"], Path("/nowhere")).clean(
+        b'{"a":998877665544,"b":1998877665544,"c":9988776655440}'
+    )
+    assert cleaned == b'{"a":111111111111,"b":1998877665544,"c":9988776655440}'
 
 
 async def test_golden_files_have_blobs_in_their_events(tmp_path: Path) -> None:

@@ -139,6 +139,10 @@ def _with(token_ids: list[Any], logprobs: dict[str, Any]) -> dict[str, Any]:
     return completion({"token_ids": token_ids, "logprobs": logprobs}, prompt_token_ids=PROMPT)
 
 
+def _version(version: int, start: int, end: int) -> dict[str, Any]:
+    return {"version": str(version), "start": start, "end": end}
+
+
 @pytest.mark.parametrize(
     ("document", "words"),
     [
@@ -153,6 +157,9 @@ def _with(token_ids: list[Any], logprobs: dict[str, Any]) -> dict[str, Any]:
         (_with(["8", "9"], entries("h", "i")), "not all tokens are numbers"),
         (_with([8, 1 << 40], entries("h", "i")), "not all tokens are numbers"),
         (VLLM | {"policy_spans": [["new", 2]]}, "not known"),
+        (VLLM | {"policy_spans": [[1.7, 2]]}, "not known"),
+        (VLLM | {"metadata": {"weight_versions": [_version(1, 0, 1), _version(2, 0, 1)]}}, "do not follow each other"),
+        (VLLM | {"metadata": {"weight_versions": [_version(2, 1, 2), _version(1, 0, 1)]}}, "do not follow each other"),
         (VLLM | {"choices": []}, "no IDs of the generated tokens"),
     ],
 )
