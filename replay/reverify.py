@@ -37,8 +37,7 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     was: float | None = None
     """The reward that counted until now."""
     reward: float | None = None
-    """The reward now; None where there is none: a failure is never a reward."""
-    error: str = ""
+    """What the verifier says now; None where it says nothing: then the reward stays."""
     reason: str = ""
     """Why it could not be run, or was not scored."""
     revision: int = 0
@@ -79,7 +78,7 @@ async def rescore(bulk: Bulk, trajectory: Trajectory) -> tuple[Rescore, Revised 
             return msgspec.structs.replace(found, reason=scored.reason), None
         if scored.error is not None:
             told = f"{scored.error.kind}: {scored.error.message}"
-            return msgspec.structs.replace(found, verdict="differs", error=told), None
+            return msgspec.structs.replace(found, reason=told), None
         reward = await _reward(bulk, trajectory, scored)
     except ReplayError as error:
         return msgspec.structs.replace(found, reason=str(error)), None
@@ -120,27 +119,35 @@ def group_of(trajectory: Trajectory) -> str:
     return request.group or f"{request.run_id}/{request.agent}/{request.task_index}"
 
 
-def changed(scores: Iterable[Rescore]) -> list[Change]:
-    """The rollouts whose reward changed, with their advantages, those whose advantage flips its sign first."""
+def changed(scores: Iterable[Rescore], *, whole: bool = True) -> list[Change]:
+    """The rollouts whose reward changed, with their advantages, those whose advantage flips its sign first.
+
+    `whole` says that all of each group are there; else no advantage is told.
+    """
     groups: dict[str, list[Rescore]] = {}
     for score in scores:
-        if score.verdict in ("same", "differs"):
-            groups.setdefault(score.group, []).append(score)
+        if score.was is not None:
+            groups.setdefault(score.group if whole else score.rollout_id, []).append(score)
     found = []
     for members in groups.values():
         before = _mean([member.was for member in members])
-        now = _mean([member.reward for member in members])
+        now = _mean([_now(member) for member in members])
         found += [
             Change(
                 rollout_id=member.rollout_id,
                 was=member.was,
-                reward=member.reward,
-                advantages=(_minus(member.was, before), _minus(member.reward, now)),
+                reward=_now(member),
+                advantages=(_minus(member.was, before), _minus(_now(member), now)) if whole else (None, None),
             )
             for member in members
-            if _minus(member.was, before) != _minus(member.reward, now) or member.verdict == "differs"
+            if member.verdict == "differs" or (whole and _minus(member.was, before) != _minus(_now(member), now))
         ]
     return sorted(found, key=lambda change: not change.flips)
+
+
+def _now(score: Rescore) -> float | None:
+    """The reward that counts from now on."""
+    return score.was if score.reward is None else score.reward
 
 
 def _unscored(trajectory: Trajectory) -> str:

@@ -61,9 +61,9 @@ def reverify(
     A verifier that looks at the session gets it made again, from the recorded
     seed and calls. What was recorded stays as it is: a revision is one more
     event, and the latest one is the reward that `list`, `show` and the result
-    files tell. Told are the rewards that change, and the rollouts whose
-    advantage within their group changes its sign. Without IDs, all completed
-    rollouts of the run are scored.
+    files tell. Told are the rewards that change. Without IDs, all completed
+    rollouts of the run are scored; then the advantages within their groups are
+    told too, first those that change their sign.
 
     A rollout without a verifier of its own, such as one that only an agent that
     it called was scored in, is told and counts for nothing.
@@ -85,7 +85,7 @@ def reverify(
     scores: list[Rescore] = []
     for source, names in by_source(place, rollouts or []):
         scores += run_async(_reverify(source, names, override, roots, deadline, dry_run=dry_run))
-    changes = changed(scores)
+    changes = changed(scores, whole=not rollouts)
     if json:
         for score in scores:
             write_json(score)
@@ -134,13 +134,14 @@ def draw(scores: list[Rescore], changes: list[Change], *, dry_run: bool) -> None
         flips = "  advantage changes its sign" if change.flips else ""
         line = Text.assemble(
             (f"  {change.rollout_id}  ", "bold"),
-            f"{number(change.was)} → {number(change.reward)}  advantage {number(one)} → {number(other)}",
+            f"{number(change.was)} → {number(change.reward)}",
+            f"  advantage {number(one)} → {number(other)}" if one is not None else "",
             (flips, "yellow"),
         )
         console.print(line, soft_wrap=True)
     reasons: dict[str, list[str]] = {}
     for score in scores:
-        if why := (score.reason or score.error).replace(score.rollout_id, "…"):
+        if why := score.reason.replace(score.rollout_id, "…"):
             reasons.setdefault(why, []).append(score.rollout_id)
     for why, ids in sorted(reasons.items(), key=lambda reason: -len(reason[1]))[:_SHOWN]:
         console.print(f"  {len(ids):,} times: {why}", style="yellow", markup=False, soft_wrap=True)

@@ -109,9 +109,15 @@ def test_an_advantage_flips_where_a_rollout_was_better_than_its_group_and_is_wor
     assert found[0].advantages == pytest.approx((2 / 3, -1 / 3))
 
 
-def test_a_rollout_that_gets_no_reward_any_more_counts_for_nothing_in_its_group() -> None:
-    found = changed([score("a", 1, None), score("b", 0, 0)])
-    assert [(change.rollout_id, change.reward, change.advantages, change.flips) for change in found] == [
-        ("a", None, (0.5, None), False),
-        ("b", 0, (-0.5, 0), False),
+def test_a_rollout_that_cannot_be_scored_keeps_its_reward_and_its_place_in_its_group() -> None:
+    lost = Rescore(rollout_id="a", group="g", verdict="could not run", was=1, reason="the verifier raised")
+    found = changed([lost, score("b", 0, 1)])
+    assert [(change.rollout_id, change.reward, change.advantages) for change in found] == [
+        ("a", 1, (0.5, 0)),
+        ("b", 1, (-0.5, 0)),
     ]
+
+
+def test_no_advantage_is_told_of_a_part_of_a_group() -> None:
+    (change,) = changed([score("a", 1, 0), score("b", 1, 1)], whole=False)
+    assert (change.rollout_id, change.advantages, change.flips) == ("a", (None, None), False)
