@@ -173,14 +173,19 @@ class Execution(Generic[T]):
         return location.definition(self._start) if found == location.UNKNOWN else found
 
     def where(self, call_key: str = "") -> tuple[str, int]:
-        """File and line where a call's branch waits, else the main one; where that is defined, if it has ended."""
+        """File and line where a call's branch waits, else the main one.
+
+        If that has ended: where it raised, else where it is defined.
+        """
         path = _path(call_key)
         for branch in self._loop.branches:
             if branch.path == path and not branch.done():
                 return location.waiting(branch)
-        if self._main is None or self._main.done():
-            return location.definition(self._start)
-        return location.waiting(self._main)
+        if self._main is not None and not self._main.done():
+            return location.waiting(self._main)
+        error = self.error()
+        raised = location.raising(error) if error is not None else location.UNKNOWN
+        return location.definition(self._start) if raised == location.UNKNOWN else raised
 
     def stacks(self) -> list[tuple[str, list[FrameType]]]:
         """Each branch that waits, by its path, with its frames from the outermost in: for a debugger."""

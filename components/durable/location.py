@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -23,6 +24,8 @@ _PLUMBING: Final = re.compile(
 """Modules directly in `components/agents` are the authors' toolkit; an agent is a package in there, or elsewhere."""
 
 
+_LIBRARY: Final = re.compile(r"/(site|dist)-packages/(?!components/)|/lib/python\d[^/]*/(?!(site|dist)-packages/)|^<")
+"""Files of Python and of what is installed beside JetGym."""
 _TOOLKIT: Final = re.compile(r"components\.agents\.\w+$")
 _DRIVER: Final = "components.durable.execution"
 """Frames from here outwards are of whoever drives the execution, not of the agent."""
@@ -35,12 +38,18 @@ def calling() -> tuple[str, int]:
     while frame is not None and _module(frame) != _DRIVER:
         frames.append(frame)
         frame = frame.f_back
-    return _innermost(reversed(frames))
+    return _innermost((frame, frame.f_lineno) for frame in reversed(frames))
 
 
 def waiting(task: asyncio.Task[Any]) -> tuple[str, int]:
     """File and line of the innermost agent frame in which a suspended branch waits."""
-    return _innermost(_suspended(task.get_coro()))
+    return _innermost((frame, frame.f_lineno) for frame in _suspended(task.get_coro()))
+
+
+def raising(error: BaseException) -> tuple[str, int]:
+    """File and line of the innermost agent frame that an error came through; libraries raise what agents asked for."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return _innermost((frame, line) for frame, line in frames if _LIBRARY.search(frame.f_code.co_filename) is None)
 
 
 def stack(task: asyncio.Task[Any]) -> list[FrameType]:
@@ -60,14 +69,14 @@ def is_agents(place: tuple[str, int]) -> bool:
     return place != UNKNOWN and Path(place[0]).parent != _TOOLKIT_FOLDER
 
 
-def _innermost(frames: Iterable[FrameType]) -> tuple[str, int]:
-    """The innermost agent frame among frames from outside in, else the outermost one of the toolkit."""
+def _innermost(frames: Iterable[tuple[FrameType, int]]) -> tuple[str, int]:
+    """The innermost agent frame among frames and their lines from outside in, else the outermost one of the toolkit."""
     found = toolkit = UNKNOWN
-    for frame in frames:
+    for frame, line in frames:
         if _PLUMBING.match(_module(frame)) is None:
-            found = frame.f_code.co_filename, frame.f_lineno
+            found = frame.f_code.co_filename, line
         elif toolkit == UNKNOWN and _TOOLKIT.match(_module(frame)):
-            toolkit = frame.f_code.co_filename, frame.f_lineno
+            toolkit = frame.f_code.co_filename, line
     return toolkit if found == UNKNOWN else found
 
 

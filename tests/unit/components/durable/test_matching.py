@@ -212,6 +212,21 @@ def test_a_call_that_the_code_makes_no_longer_is_named_with_the_line_where_the_c
         assert error.file == FILE
 
 
+def test_code_that_raises_is_named_with_its_own_line_also_where_a_library_raised(world: World) -> None:
+    """Else all errors of all agents would be one place of departure: that at which JetGym calls agents."""
+
+    def counted() -> int:
+        return int(json.loads("{"))
+
+    async def breaks(context: Context) -> str:
+        await ask(context, {"turn": 0, "seen": []})
+        return str(counted())
+
+    error = departure(world, world.log, main=breaks)
+    assert (error.file, error.line) == (FILE, inspect.getsourcelines(counted)[1] + 1)
+    assert "it ends with JSONDecodeError" in str(error)
+
+
 def test_a_call_that_a_finished_rollout_does_not_have_is_found() -> None:
     async def one(context: Context) -> str:
         return json.dumps(await ask(context, 1))
