@@ -47,7 +47,7 @@ class Finished:
     """Generated tokens, as the engines count them."""
     stats: RolloutStats | None
     trainable: bool
-    """False where it has no reward, and where its engine's tokens were refused: then it has no samples."""
+    """False where it has no reward, and where no token of it was captured, or all were refused: it has no samples."""
     _bus: Bus = field(repr=False)
     _run: str = field(repr=False)
     _models: tuple[str, ...] = field(repr=False)

@@ -193,7 +193,7 @@ class Feed:
             versions=group.versions(member),
             tokens=end.tokens,
             stats=end.stats,
-            trainable=end.reward is not None and not end.token_less,
+            trainable=end.trainable,
             _bus=self._view.bus,
             _run=self._view.run,
             _models=self._view.models,

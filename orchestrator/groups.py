@@ -33,6 +33,11 @@ class End(NamedTuple):
         return self.stats is not None and self.stats.token_less
 
     @property
+    def trainable(self) -> bool:
+        """Whether there is a reward, and a token to give it to."""
+        return self.reward is not None and self.stats is not None and self.stats.captured > 0
+
+    @property
     def tokens(self) -> int:
         """Generated tokens, as the engines count them."""
         return self.stats.usage.output_tokens if self.stats is not None else 0

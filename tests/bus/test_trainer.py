@@ -368,14 +368,18 @@ async def test_t16_groups_without_a_token_to_train_on_are_dropped_and_counted(se
     async with deployed(server, config) as agents, connected(server, config) as trainer:
 
         async def behave(event: Event, request: RolloutRequest) -> None:
-            await agents.complete(event, request, flawed=int(number(request) == 0 or request.rollout_index == 1))
+            refused = request.rollout_index == 1
+            await agents.complete(event, request, captured=int(request.rollout_index == 0), flawed=int(refused))
 
-        agents.behave = behave
-        await trainer.submit(tasks(2), group_size=2)
+        async def all_refused(event: Event, request: RolloutRequest) -> None:
+            await agents.complete(event, request, flawed=1)
+
+        agents.behave = lambda event, request: (all_refused if number(request) == 0 else behave)(event, request)
+        await trainer.submit(tasks(2), group_size=3)
         (group,) = (await take(trainer, groups=1, order="fifo")).groups
         assert agents.numbers[group.id] == 1
-        assert [rollout.trainable for rollout in group.rollouts] == [True, False]
-        assert trainer.state().dropped == {"token_less": 2}
+        assert [rollout.trainable for rollout in group.rollouts] == [True, False, False]  # the last one: none captured
+        assert trainer.state().dropped == {"token_less": 3}
 
 
 async def test_groups_without_variance_are_dropped_and_replaced_until_the_batch_is_full(

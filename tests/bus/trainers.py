@@ -71,6 +71,7 @@ class Agents:
         *,
         tokens: int = 0,
         policy: tuple[int, int] | None = None,
+        captured: int = 0,
         flawed: int = 0,
     ) -> None:
         """The end of a rollout that did well, to a reward that its index says."""
@@ -81,6 +82,7 @@ class Agents:
                 usage=Usage(output_tokens=tokens),
                 timings=Timings(queue_s=0.0, total_s=0.0),
                 policy=policy or msgspec.UNSET,
+                captured=captured,
                 flawed=flawed,
             ),
         )
