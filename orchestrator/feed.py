@@ -111,7 +111,8 @@ class Feed:
         """What can be delivered, in the order in which it is taken."""
         groups = self._view.groups
         units = groups.units(single=self._single)
-        if self._options.order == "finish":
+        oldest_first = self._options.order == "fifo" or (self._final and self._view.pacing.bound is not None)
+        if not oldest_first:
             return units
         ordered = sorted(units, key=lambda unit: (_dispatched(unit.group), unit.members[0].index))
         return _before_unfinished(ordered, groups.unfinished, single=self._single)
@@ -135,29 +136,44 @@ class Feed:
         size = options.groups or options.rollouts
         guard = self._guard()
         chosen: list[Unit] = []
+        begun: set[str] = set()
         useless: dict[str, list[Unit]] = {}
         tokens = 0
         for unit in self._units():
             if (reason := self._useless(unit)) is not None:
                 useless.setdefault(reason, []).append(unit)
                 continue
-            if guard is not None and not guard.take(unit.group.version):
+            if guard is not None and unit.group.id not in begun and not guard.take(unit.group.version):
                 continue
+            begun.add(unit.group.id)
             if options.tokens is not None and chosen and tokens + unit.tokens > options.tokens:
                 return chosen, useless
             chosen.append(unit)
             tokens += unit.tokens
             if len(chosen) == size or (options.tokens is not None and tokens >= options.tokens):
                 return chosen, useless
-        return chosen if self._final else [], useless
+        return chosen if self._final or (options.tokens and self._waits_for_batch) else [], useless
+
+    @property
+    def _waits_for_batch(self) -> bool:
+        """Whether nothing more comes before the trainer has trained on what is there."""
+        view = self._view
+        bound, groups = view.pacing.bound, view.groups
+        full = bound is not None and len(groups.open) + groups.committed_now >= bound
+        return full and not groups.unfinished_rollouts
 
     def _guard(self) -> Guard | None:
-        """For batches of groups in the order of ends, where it is bounded how stale they may be."""
+        """For batches in the order of ends, where it is bounded how stale they may be.
+
+        How many groups make a batch of rollouts or of tokens is not known: it has the places of all that are trained on
+        before the next version.
+        """
         view, options = self._view, self._options
-        if not options.groups or options.order == "fifo" or view.pacing.bound is None or self._final:
+        if options.order == "fifo" or view.pacing.bound is None or self._final:
             return None
         used = view.groups.committed_now + view.groups.delivered_now
-        return Guard(view.pacing, options.groups, view.version, used, view.groups.undelivered())
+        batch = options.groups or max(1, (view.pacing.groups or 0) - used)
+        return Guard(view.pacing, batch, view.version, used, view.groups.undelivered())
 
     def _deliver(self, units: Sequence[Unit]) -> Batch:
         self._view.groups.take(units)
