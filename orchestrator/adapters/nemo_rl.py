@@ -14,7 +14,7 @@ from secrets import token_hex
 from typing import Any, Final, Literal
 
 from orchestrator.delivered import Batch, Finished
-from orchestrator.errors import AdapterError, NotContiguous, NoTrajectory
+from orchestrator.errors import AdapterError, FeedStarved, InputError, NotContiguous, NoTrajectory, UsageError
 from orchestrator.token_fields import FIELDS
 from orchestrator.trainer import Trainer
 
@@ -66,13 +66,14 @@ class RolloutStream:
         """Asks for a rollout of each row; as many awaitables as rows, the first for the rollout that finishes first.
 
         An awaitable raises `NoTrajectory` for a rollout that failed or has no tokens, `NotContiguous` as `on_break`
-        says, and what went wrong with the log. A rollout is committed when its awaitable is done.
+        says, `InputError` or `UsageError` where a row of the call cannot be asked for, and what befell the log.
+        A rollout is committed when its awaitable is done.
         """
         if self._error is not None:
             raise self._error
         name, call = token_hex(8), _Call(examples, len(examples))
         self._calls[name] = call
-        self._keep(self._submit(name, examples))
+        self._keep(self._submit(name, call))
         if self._feeding is None:
             self._feeding = self._keep(self._feed())
         return (self._next(call) for _ in examples)
@@ -96,12 +97,26 @@ class RolloutStream:
             raise result
         return call.examples[place], result
 
-    async def _submit(self, name: str, examples: Sequence[Json]) -> None:
-        for place, row in enumerate(examples):
-            agent = (row.get("agent_ref") or {}).get("name") or self._agent
-            await self._trainer.submit([{**row, CALL: name, PLACE: place}], agent, group_size=1)
+    async def _submit(self, name: str, call: _Call) -> None:
+        try:
+            for place, row in enumerate(call.examples):
+                agent = (row.get("agent_ref") or {}).get("name") or self._agent
+                await self._trainer.submit([{**row, CALL: name, PLACE: place}], agent, group_size=1)
+        except (InputError, UsageError) as error:  # a row of this call: the others go on
+            self._calls.pop(name, None)
+            call.ended.put_nowait(error)
 
     async def _feed(self) -> None:
+        while True:
+            try:
+                await self._take()
+            except FeedStarved:
+                if self._calls:
+                    raise
+            else:
+                return
+
+    async def _take(self) -> None:
         async for batch in self._trainer.feed(rollouts=1):
             for rollout in batch.rollouts:
                 line = await rollout.line()

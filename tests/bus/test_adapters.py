@@ -18,7 +18,7 @@ from contracts.tokens import Capture
 from orchestrator import Trainer
 from orchestrator.adapters.nemo_rl import RolloutStream
 from orchestrator.adapters.trl import RolloutWorker
-from orchestrator.errors import NotContiguous, NoTrajectory, WorkerStalled
+from orchestrator.errors import InputError, NotContiguous, NoTrajectory, WorkerStalled
 from orchestrator.token_fields import FIELDS
 from tests.bus.trainers import Agents, deployed, tasks
 from tests.unit.contracts.conversations import capture, logprob
@@ -267,3 +267,25 @@ async def test_nemo_rl_hears_that_what_it_asks_for_cannot_be_asked(server: str, 
         assert ["name one of the agents" in str(error) for error in told] == [True, True]
         with suppress(asyncio.CancelledError):
             await stream.close()
+
+
+async def test_nemo_rl_gets_its_good_rows_beside_a_bad_one_and_after_a_long_rest(
+    server: str, config: LogConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = Trainer.feed
+    monkeypatch.setattr(Trainer, "feed", lambda trainer, **options: feed(trainer, patience_s=0.2, **options))
+    async with (
+        deployed(server, config) as agents,
+        Trainer.connect(server, run="grpo", namespace=config.namespace) as trainer,
+    ):
+        speak(agents, lambda _: TWO_TURNS)
+        stream = RolloutStream(trainer)
+        good = list(stream.run_examples(rows(1)))
+        (bad,) = stream.run_examples([{"responses_create_params": 5}])
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(InputError):
+                await bad
+            assert len(await asyncio.gather(*good)) == 1
+            await asyncio.sleep(0.5)  # more than the patience of the feed
+            assert len(await asyncio.gather(*stream.run_examples(rows(2)))) == 2
+        await stream.close()
