@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, get_args
 
 import msgspec
 import typer
@@ -15,6 +15,7 @@ from bus import Bus, LogConfig
 from bus.opening import url_of
 from bus.room import unless_full
 from bus.run_folder import CONFIG
+from contracts.events import Kind
 from replay.apart import DEADLINE_S
 from replay.bulk import Bulk
 from replay.commands.common import (
@@ -234,6 +235,8 @@ def _goal(place: Where, rollout: str, given: list[str], run_id: str) -> _Goal:
         return _Goal(url=url, log=log_of(source))
     if not config.is_file():
         raise CannotFork(f"{source.path} has no {CONFIG}, so no deployment can be started: give --config CONFIG")
+    if not any(isinstance(part, dict) and part.keys() & get_args(Kind) for part in read_config(config).values()):
+        raise CannotFork(f"{config} has no agents, as that of an import: give --config CONFIG of a deployment")
     return _Goal(config=config, overrides=(*overrides, "~server"), folder=folder)
 
 

@@ -159,3 +159,11 @@ def test_an_edited_text_changes_what_follows(deployed: tuple[Path, str]) -> None
     document = json.loads(replay(folder, "show", fork["rollout_id"], "--url", url, "--json"))
     assert (fork["reward"], fork["outcome"]) == (0, "completed")
     assert [call["what"] for call in document["calls"]] == ["session", "model", "verify"]
+
+
+def test_a_fork_of_an_import_asks_for_the_config_of_a_deployment_and_leaves_no_run(tmp_path: Path) -> None:
+    """Else an empty run would be the last one."""
+    replay(tmp_path, "import", str(PROJECT.parent / "solver.jsonl"), "--output", "results/imported")
+    refused = replay(tmp_path, "fork", "last", "--run", "results/imported", "--at", "turn:1", code=2)
+    assert "has no agents, as that of an import: give --config CONFIG" in " ".join(refused.split())
+    assert [folder.name for folder in (tmp_path / "results").iterdir()] == ["imported"]
