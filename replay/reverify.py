@@ -20,7 +20,7 @@ from replay.errors import ReplayError
 from replay.fork import Changes, Plan
 from replay.points import point
 from replay.rescoring import Rescored, transformed, verify_call
-from replay.trajectory import Trajectory
+from replay.trajectory import REVISED, Trajectory
 
 _MOST: Final = 10_000
 """Revisions of one rollout that are looked past for a free number."""
@@ -99,7 +99,7 @@ async def append(bus: Bus, trajectory: Trajectory, revised: Revised) -> int:
     """Appends a revision; returns its number. Raises `BusError`."""
     for number in range(len(trajectory.revisions) + 1, _MOST):
         event = bus.event(
-            "rollout.revised",
+            REVISED,
             bus.subjects.revised(trajectory.request.run_id, trajectory.rollout_id, number),
             msgspec.json.encode(revised),
             rolloutid=trajectory.rollout_id,

@@ -22,6 +22,8 @@ from replay.payloads import Payloads
 
 Decoded = TypeVar("Decoded", bound=msgspec.Struct)
 
+REVISED: Final = "rollout.revised"
+"""The type of a later score. It comes after the end, and is no part of what happened."""
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
 _RESULT: Final = msgspec.json.Decoder(RolloutResult)
 _VERIFY: Final = msgspec.json.Decoder(VerifyRequest)
@@ -98,7 +100,7 @@ class Trajectory:
             event = recorded.event
             if event.type == "rollout.requested":
                 requested = recorded
-            elif event.type == "rollout.revised":
+            elif event.type == REVISED:
                 self.revisions.append(self.decoded(recorded, _REVISED))
                 self.others.append(recorded)
             elif event.type == "rollout.adopted":
@@ -214,8 +216,9 @@ class Trajectory:
 
     @property
     def workers(self) -> list[str]:
-        """All workers that wrote an event of the rollout, in the order of their first."""
-        found = dict.fromkeys(worker_of(recorded.event) for recorded in self.events if recorded is not self.requested)
+        """All workers that wrote an event of the rollout, in the order of their first. Who revises it is none."""
+        written = (recorded.event for recorded in self.events if recorded is not self.requested)
+        found = dict.fromkeys(worker_of(event) for event in written if event.type != REVISED)
         found.pop("", None)
         return list(found)
 

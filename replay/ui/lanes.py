@@ -13,7 +13,7 @@ import msgspec
 
 from contracts.deployments import WorkerStarted
 from replay.facts import Facts
-from replay.trajectory import Adoption, AgentRun, Call, Trajectory, worker_of
+from replay.trajectory import REVISED, Adoption, AgentRun, Call, Trajectory, worker_of
 
 _GAP: Final = 0.08
 """From this share of the whole on, a stretch is made short in which nothing begins or ends and no call is worked on."""
@@ -85,8 +85,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lanes_of(trajectory: Trajectory, facts: Facts) -> Timeline:
-    """The lanes of a rollout."""
-    offsets = [trajectory.offset(recorded) for recorded in trajectory.events]
+    """The lanes of a rollout. It ends with its outcome: a revision may be of another week."""
+    offsets = [trajectory.offset(recorded) for recorded in trajectory.events if recorded.event.type != REVISED]
     begin, total = min(offsets), max(offsets)
     lanes = [_execution(trajectory, run, total) for run in trajectory.executions()]
     called: dict[tuple[str, str], list[Bar]] = {}
@@ -243,6 +243,7 @@ def _marks(trajectory: Trajectory, facts: Facts, lanes: list[Lane], total: float
             text=f"{other.event.type} by {other.event.source}",
         )
         for other in trajectory.others
+        if other.event.type != REVISED
     ]
     for recorded, data in facts.events:
         at = trajectory.offset(recorded)

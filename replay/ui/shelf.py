@@ -20,7 +20,7 @@ from replay.log_source import LogSource
 from replay.opening import Where, open_source
 from replay.places import Place, live_url
 from replay.source import Source, load
-from replay.trajectory import Trajectory
+from replay.trajectory import REVISED, Trajectory
 from replay.ui.entries import Entries, Entry
 
 State = Literal["loading", "live", "at rest", "lost"]
@@ -198,7 +198,7 @@ class Shelf:
                 self._by_id[rollout] = entry
                 self._runs.add(entry.run_id)
                 self.entries.append(entry)
-        elif recorded.event.type == "rollout.revised":
+        elif recorded.event.type == REVISED:
             if known is not None:
                 self._made.revised(known, recorded, await source.data(recorded.event))
         elif known is not None:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from components.agents.base import AgentConfig
-from contracts.rollouts import Adopted
+from contracts.rollouts import Adopted, Revised
 from replay.ui.lanes import lanes_of, scale
 from tests.unit.replay.examples import CALC, Patient, calculator, facts, recorded_run, task, trajectory_of
 from tests.unit.replay.recorder import Recorder
@@ -18,6 +18,19 @@ def test_a_call_waits_and_then_is_worked_on() -> None:
     assert (bar.state, bar.worker) == ("answered", "policy-0-bbb")
     assert bar.start < bar.works < bar.end
     assert bar.end - bar.works == pytest.approx(0.25)
+
+
+def test_a_later_score_is_no_part_of_what_happened() -> None:
+    recorder = recorded_run(1)
+    before = lanes_of(trajectory_of(recorder), facts(recorder))
+    name = recorder.log[-1].event.rolloutid
+    revised = msgspec.json.encode(Revised(reward=0.0, was=1.0))
+    subject = f"jetgym.0.rollout.revised.r1.{name}.1"
+    recorder.write("rollout.revised", subject, revised, rolloutid=name, source="replay/replay-1/replay-1")
+    trajectory = trajectory_of(recorder)
+    assert trajectory.reward == 0.0
+    assert lanes_of(trajectory, facts(recorder)) == before
+    assert not any(worker.startswith("replay") for worker in trajectory.workers)
 
 
 def test_calls_at_the_same_time_are_on_rows_of_their_own() -> None:
