@@ -25,7 +25,7 @@ TASK = {
 SECRETS = ["sk-LEAK-extra-123456", "sk-LEAK-header-123456", "sk-LEAK-key-123456", "LEAK-password-99"]
 HOSTED = """
 extra: {models: {chat_model: {base_url: 'http://127.0.0.1:PORT/v1', model: m, extra_body: {one: '${vars.extra}'}}}}
-head: {models: {chat_model: {base_url: 'http://127.0.0.1:PORT/v1', model: m, headers: {Authorization: '${header_key}'}}}}
+h: {models: {chat_model: {base_url: 'http://127.0.0.1:PORT/v1', model: m, headers: {Authorization: '${header_key}'}}}}
 keyed: {models: {openai_model: {base_url: 'http://127.0.0.1:PORT/v1', model: m, api_key: '${hosted_key}'}}}
 password: {models: {openai_model: {base_url: 'http://user:LEAK-password-99@127.0.0.1:PORT/v1', model: m}}}
 vars: {extra: '${extra_key}'}
