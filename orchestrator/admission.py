@@ -26,7 +26,11 @@ class Pacing:
         """Whether a further group of `size` rollouts may be asked for, where so many `rollouts` are unfinished."""
         if rollouts and rollouts + size > self.unfinished:
             return False
-        return self.bound is None or open_groups + committed_now < self.bound
+        return not self.full(open_groups=open_groups, committed_now=committed_now)
+
+    def full(self, *, open_groups: int, committed_now: int) -> bool:
+        """Whether no further group may be asked for at this policy version."""
+        return self.bound is not None and open_groups + committed_now >= self.bound
 
     @property
     def bound(self) -> int | None:

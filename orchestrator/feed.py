@@ -157,10 +157,13 @@ class Feed:
     @property
     def _waits_for_batch(self) -> bool:
         """Whether nothing more comes before the trainer has trained on what is there."""
-        view = self._view
-        bound, groups = view.pacing.bound, view.groups
-        full = bound is not None and len(groups.open) + groups.committed_now >= bound
-        return full and not groups.unfinished_rollouts
+        return self._full and not self._view.groups.unfinished_rollouts
+
+    @property
+    def _full(self) -> bool:
+        """Whether nothing more is asked for at this policy version."""
+        groups = self._view.groups
+        return self._view.pacing.full(open_groups=len(groups.open), committed_now=groups.committed_now)
 
     def _guard(self) -> Guard | None:
         """For batches in the order of ends, where it is bounded how stale they may be.
@@ -232,12 +235,12 @@ class Feed:
         if dropped := self._consumption.dropped:
             reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
             told.append(f"rollouts dropped so far: {reasons}")
-        bound = view.pacing.bound
-        if bound is not None and len(view.groups.open) + view.groups.committed_now >= bound:
+        if self._full:
             told.append(
                 f"nothing more is asked for at policy version {view.version}, since {view.groups.committed_now} groups "
-                f"were committed at it and {len(view.groups.open)} are open, of {bound}: call policy_updated when the "
-                f"weights have changed, or give connect(groups=…) as many groups as you train on between two versions"
+                f"were committed at it and {len(view.groups.open)} are open, of {view.pacing.bound}: call "
+                f"policy_updated when the weights have changed, or give connect(groups=…) as many groups as you train on between two "
+                f"versions"
             )
         elif not missing and not view.submitting:
             told.append("nothing is being submitted: submit more tasks, or say no_more_tasks() for a last, smaller one")

@@ -27,16 +27,22 @@ def until_full(process: subprocess.Popen[str]) -> str:
     raise AssertionError("".join(said))
 
 
-async def test_a_run_on_a_full_log_waits_and_goes_on_when_there_is_room(
-    tmp_path: Path, undisturbed: dict[str, Any]
-) -> None:
-    """B9: admission and running rollouts alike; no call is made twice."""
-    run = Run(tmp_path, f"++log.max_bytes={SMALL}")
-    up = jetgym("up", *run.config, "--output", str(tmp_path / "live"))
+def filled(folder: Path) -> tuple[Run, subprocess.Popen[str], str, subprocess.Popen[str]]:
+    """A run on a deployment whose log is full: itself, the deployment and its URL, and the run's process."""
+    run = Run(folder, f"++log.max_bytes={SMALL}")
+    up = jetgym("up", *run.config, "--output", str(folder / "live"))
     assert up.stdout is not None
     url = next(line for line in up.stdout if line.startswith("ready at ")).split()[2].rstrip(";")
     process = run.start("--url", url)
     until_full(process)
+    return run, up, url, process
+
+
+async def test_a_run_on_a_full_log_waits_and_goes_on_when_there_is_room(
+    tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    """B9: admission and running rollouts alike; no call is made twice."""
+    run, up, url, process = filled(tmp_path)
     assert len((run.out / "rollouts.jsonl").read_text().splitlines()) < ROLLOUTS
     config = LogConfig(max_bytes=50 * SMALL)
     async with await Bus.connect(url, config, name="test/e2e/w", writer="w") as bus:
@@ -58,12 +64,7 @@ def said_by(*arguments: str) -> tuple[int, str]:
 
 def test_a_run_on_a_full_log_can_be_cancelled_and_pruned_without_a_restart(tmp_path: Path) -> None:
     """B9: who wants to write a line is told what to do, and nothing is half done; a larger bound lets all go on."""
-    run = Run(tmp_path, f"++log.max_bytes={SMALL}")
-    up = jetgym("up", *run.config, "--output", str(tmp_path / "live"))
-    assert up.stdout is not None
-    url = next(line for line in up.stdout if line.startswith("ready at ")).split()[2].rstrip(";")
-    process = run.start("--url", url)
-    until_full(process)
+    run, up, url, process = filled(tmp_path)
     assert process.stdout is not None
     prune, resize = process.stdout.readline(), process.stdout.readline()
     assert f"log prune --url {url} --keep 0" in prune
