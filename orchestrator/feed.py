@@ -239,8 +239,8 @@ class Feed:
             told.append(
                 f"nothing more is asked for at policy version {view.version}, since {view.groups.committed_now} groups "
                 f"were committed at it and {len(view.groups.open)} are open, of {view.pacing.bound}: call "
-                f"policy_updated when the weights have changed, or give connect(groups=…) as many groups as you train on between two "
-                f"versions"
+                f"policy_updated when the weights have changed, or give connect(groups=…) as many groups as you train "
+                f"on between two versions"
             )
         elif not missing and not view.submitting:
             told.append("nothing is being submitted: submit more tasks, or say no_more_tasks() for a last, smaller one")
