@@ -1,14 +1,20 @@
 """The log has a bound and a run reaches it: everybody waits, the person sees why, and nothing is lost."""
 
+import asyncio
 import signal
 import subprocess
 import sys
 from collections import Counter
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from bus import Bus, LogConfig
+from bus.errors import LogFull
+from bus.room import unless_full
 from bus.run_folder import run_id
+from components.workers.cancellations import cancel
+from orchestrator.commands.logs import opened
 from tests.e2e.runs import DEADLINE_S, ROLLOUTS, TURNS, Run, answered, jetgym
 from tests.e2e.workers import PROJECT
 
@@ -27,6 +33,16 @@ def until_full(process: subprocess.Popen[str]) -> str:
     raise AssertionError("".join(said))
 
 
+async def to_the_brim(folder: Path) -> None:
+    """Fills what an event of the run had no room in: not even one that cancels goes in then."""
+    async with opened(folder, None, None) as bus:
+        for number in count():
+            try:
+                await unless_full(bus, cancel(bus, "z", str(number), "z"))
+            except LogFull:
+                return
+
+
 def filled(folder: Path) -> tuple[Run, subprocess.Popen[str], str, subprocess.Popen[str]]:
     """A run on a deployment whose log is full: itself, the deployment and its URL, and the run's process."""
     run = Run(folder, f"++log.max_bytes={SMALL}")
@@ -35,6 +51,7 @@ def filled(folder: Path) -> tuple[Run, subprocess.Popen[str], str, subprocess.Po
     url = next(line for line in up.stdout if line.startswith("ready at ")).split()[2].rstrip(";")
     process = run.start("--url", url)
     until_full(process)
+    asyncio.run(to_the_brim(folder / "live"))
     return run, up, url, process
 
 
@@ -42,7 +59,7 @@ async def test_a_run_on_a_full_log_waits_and_goes_on_when_there_is_room(
     tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
     """B9: admission and running rollouts alike; no call is made twice."""
-    run, up, url, process = filled(tmp_path)
+    run, up, url, process = await asyncio.to_thread(filled, tmp_path)
     assert len((run.out / "rollouts.jsonl").read_text().splitlines()) < ROLLOUTS
     config = LogConfig(max_bytes=50 * SMALL)
     async with await Bus.connect(url, config, name="test/e2e/w", writer="w") as bus:
@@ -125,6 +142,7 @@ async def test_a_run_that_fills_its_own_log_can_go_on_with_a_larger_one(
     run = Run(tmp_path, f"++log.max_bytes={SMALL}", "++launch.drain_s=2")
     process = run.start()
     until_full(process)
+    await to_the_brim(run.out)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130, said
