@@ -67,7 +67,7 @@ def differences(tree: Any, other: Any) -> Iterator[tuple[str, str, str]]:
     here, there = dict(_leaves(tree)), dict(_leaves(other))
     for key in {**there, **here}:
         if (mine := here.get(key, _ABSENT)) != (theirs := there.get(key, _ABSENT)):
-            yield key, _shown(mine), _shown(theirs)
+            yield key, _shown(key, mine), _shown(key, theirs)
 
 
 def _leaves(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
@@ -78,5 +78,7 @@ def _leaves(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
         yield above, tree
 
 
-def _shown(value: object) -> str:
-    return "not there" if value is _ABSENT else repr(value)
+def _shown(key: str, value: object) -> str:
+    if value is _ABSENT:
+        return "not there"
+    return "no bound" if (key, value) == ("log.max_bytes", -1) else repr(value)

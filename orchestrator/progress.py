@@ -24,7 +24,7 @@ from rich.progress import (
 
 from bus import BusError
 from bus.room import FullStream
-from orchestrator.hints import typed
+from orchestrator.hints import amount, counted, typed
 from orchestrator.results import Outcome
 
 BAR_EVERY_S = 0.1
@@ -33,7 +33,6 @@ PLAIN_EVERY_S = 5.0
 """Seconds between two lines where the output is no terminal."""
 ROOM_EVERY_S = 5.0
 """Seconds between two looks for room in the log."""
-_MEGABYTE = 1024 * 1024
 
 
 class CollectProgress:
@@ -111,9 +110,10 @@ class CollectProgress:
                 continue  # the server is away, which is told elsewhere
             if full is not None and full_since is None:
                 full_since = time.monotonic()
+                left = self._total - self._done
                 self._console.print(
-                    f"the log is full ({full.name}: {full.used / _MEGABYTE:.1f} of {full.limit / _MEGABYTE:.1f} MB, "
-                    f"log.max_bytes): {self._total - self._done} rollouts wait for room, nothing is lost. All "
+                    f"the log is full ({full.name}: {amount(full.used)} of {amount(full.limit)}, log.max_bytes): "
+                    f"{counted(left, 'rollout')} {'waits' if left == 1 else 'wait'} for room, nothing is lost. All "
                     f"goes on when runs that are over are pruned, or when it is larger:\n"
                     f"  {typed('jetgym', 'log', 'prune', *self._where, '--keep', '0')}\n"
                     f"  {typed('jetgym', 'log', 'resize', *self._where, '--max-bytes', str(2 * full.limit))}",

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 from pydantic import ValidationError
 
-from bus.run_folder import run_id
+from bus.run_folder import CONFIG, LOG, run_id
 from components.config import DatasetConfig
 from components.loading import INSTALLED
 from contracts.deployments import Description
@@ -196,10 +196,16 @@ def run_id_of(path: Path) -> str:
     try:
         return run_id(path.parent)
     except FileNotFoundError as error:
-        raise UsageError(
-            f"{path.parent} holds no run to resume: {path.name} is not there. If its log is, `jetgym rebuild "
-            f"{path.parent}` writes it anew"
-        ) from error
+        folder = path.parent
+        begin = "leave --resume out to begin it"
+        anew = f"`jetgym rebuild {folder}` writes it anew from the run's log"
+        if (folder / CONFIG).exists():
+            told = f"{path.name} is gone: {anew}"
+        elif (folder / LOG).exists():
+            told = f"{path.name} is not there. If none ever began, {begin}; else {anew}"
+        else:
+            told = f"none has begun in it: {begin}"
+        raise UsageError(f"{folder} holds no run to resume: {told}") from error
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(f"{path} is damaged: {error}") from error
 

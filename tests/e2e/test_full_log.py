@@ -13,7 +13,6 @@ from bus import Bus, LogConfig
 from bus.errors import LogFull
 from bus.room import unless_full
 from bus.run_folder import run_id
-from components.workers.cancellations import cancel
 from orchestrator.commands.logs import opened
 from tests.e2e.runs import DEADLINE_S, ROLLOUTS, TURNS, Run, answered, jetgym
 from tests.e2e.workers import PROJECT
@@ -28,17 +27,21 @@ def until_full(process: subprocess.Popen[str]) -> str:
     said = []
     for line in process.stdout:
         said.append(line)
-        if line.startswith("the log is full (jetgym_0: 0.2 of 0.2 MB, log.max_bytes): "):
+        if line.startswith("the log is full (jetgym_0: ") and " of 195.3 kB, log.max_bytes): " in line:
             return "".join(said)
     raise AssertionError("".join(said))
 
 
 async def to_the_brim(folder: Path) -> None:
-    """Fills what an event of the run had no room in: not even one that cancels goes in then."""
+    """Fills what an event of the run had no room in: not even one that cancels goes in then.
+
+    With events of no run: one of which only that is there would be one that is over.
+    """
     async with opened(folder, None, None) as bus:
         for number in count():
+            event = bus.event("deployment.stopping", bus.subjects.deployment("stopping", str(number)), b"{}")
             try:
-                await unless_full(bus, cancel(bus, "z", str(number), "z"))
+                await unless_full(bus, bus.publish(event))
             except LogFull:
                 return
 

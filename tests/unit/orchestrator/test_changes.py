@@ -9,8 +9,8 @@ import yaml
 from orchestrator.changes import check_log, replace_config
 from orchestrator.errors import UsageError
 
-BEGAN = "policy:\n  models:\n    chat_model: {base_url: a, deadline_s: 1}\noutput: null\n"
-NOW = "policy:\n  models:\n    chat_model: {base_url: b}\noutput: out\n"
+BEGAN = "policy:\n  models:\n    chat_model: {base_url: a, deadline_s: 1}\nlog: {max_bytes: -1}\noutput: null\n"
+NOW = "policy:\n  models:\n    chat_model: {base_url: b}\nlog: {max_bytes: 100000}\noutput: out\n"
 
 
 def test_a_first_config_is_written_and_nothing_has_changed(tmp_path: Path) -> None:
@@ -24,6 +24,7 @@ def test_every_changed_key_is_told_and_the_config_before_is_kept(tmp_path: Path)
     assert replace_config(tmp_path, NOW) == [
         "policy.models.chat_model.base_url is 'b', was 'a'",
         "policy.models.chat_model.deadline_s is not there, was 1",
+        "log.max_bytes is 100000, was no bound",
     ]
     assert replace_config(tmp_path, BEGAN) != []
     assert (tmp_path / "config.1.yaml").read_text() == BEGAN

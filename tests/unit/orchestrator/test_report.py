@@ -165,7 +165,7 @@ async def test_a_full_log_is_told_once_and_so_is_that_it_has_room_again(monkeypa
             while "has room again" not in text.getvalue():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     told = text.getvalue()
-    assert told.count("the log is full (jetgym_0: 1.9 of 2.0 MB, log.max_bytes): 4 rollouts wait for room") == 1
+    assert told.count("the log is full (jetgym_0: 1.9 MB of 2.0 MB, log.max_bytes): 4 rollouts wait for room") == 1
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -214,6 +214,14 @@ class TestInputsFile:
         with pytest.raises(UsageError, match="began with 2 rollouts and would now have 1"):
             check_inputs(path, made(tmp_path, limit=1), self.id_of)
 
-    def test_a_directory_without_a_run_cannot_be_resumed(self, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="holds no run to resume"):
-            run_id_of(tmp_path / "materialized_inputs.jsonl")
+    def test_a_directory_without_a_run_cannot_be_resumed_and_what_helps_is_said(self, tmp_path: Path) -> None:
+        """What never began is begun; what lost its inputs has them written anew."""
+        path = tmp_path / "materialized_inputs.jsonl"
+        with pytest.raises(UsageError, match="holds no run to resume: none has begun in it: leave --resume out"):
+            run_id_of(path)
+        (tmp_path / "log").mkdir()
+        with pytest.raises(UsageError, match="If none ever began, leave --resume out to begin it; else `jetgym rebui"):
+            run_id_of(path)
+        (tmp_path / "config.yaml").touch()
+        with pytest.raises(UsageError, match=r"materialized_inputs\.jsonl is gone: `jetgym rebuild .*` writes it anew"):
+            run_id_of(path)
