@@ -84,7 +84,9 @@ class CallTried(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     instance: str
     places: int
-    """That the call takes of its worker's `pool.concurrency`: all of them when it is tried alone."""
+    """That the call takes of its worker's `pool.concurrency`."""
+    alone: bool = False
+    """It takes all of them: nothing else is in progress in the worker."""
 
 
 class ResolvedDeployment(msgspec.Struct, frozen=True, kw_only=True):

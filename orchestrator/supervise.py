@@ -21,10 +21,9 @@ from orchestrator.redaction import Redactor
 from orchestrator.settings import LaunchSettings
 
 BACKOFF_S = 0.25
-"""Wait before a first restart; doubles with each further one, with jitter, up to `MAX_BACKOFF_S`."""
+"""Wait before a restart, at least."""
 MAX_BACKOFF_S = 30.0
-STEADY_S = 60.0
-"""A worker that has served so long counts as healthy again."""
+"""Starts of a worker that ends again and again are so far apart, at most. One that has lived longer was healthy."""
 REFUSED = 2
 """Exit code of a worker that cannot serve whatever is tried; its log line `worker.refused` has the reason."""
 _CHUNK = 65_536
@@ -39,6 +38,15 @@ class WorkerCommand(NamedTuple):
     argv: Sequence[str]
     spec: bytes
     """What it reads on standard input; holds secrets."""
+
+
+def pause_s(restarts: int, lived_s: float) -> float:
+    """Seconds to wait with the next start of a worker that ended, after so many restarts that were soon over.
+
+    Its starts get further apart, not its absences longer: what serves until it ends is soon there again.
+    """
+    apart_s = min(BACKOFF_S * 2.0 ** min(restarts, 10), MAX_BACKOFF_S)
+    return max(apart_s - lived_s, BACKOFF_S)
 
 
 class Supervisor:
@@ -175,8 +183,9 @@ class _Worker:
             refused = code == REFUSED and not self.ready.is_set()
             if refused or failed_starts >= self._settings.failed_starts:
                 raise WorkerDied(self._last_words(code, failed_starts))
-            restarts = 0 if loop.time() - started > STEADY_S else restarts + 1
-            delay = min(BACKOFF_S * 2 ** min(max(restarts - 1, 0), 10), MAX_BACKOFF_S) * random.uniform(0.5, 1.0)  # noqa: S311
+            lived = loop.time() - started
+            delay = pause_s(restarts, lived) * random.uniform(0.5, 1.0)  # noqa: S311
+            restarts = 0 if lived > MAX_BACKOFF_S else restarts + 1
             self._report(f"{self.name} {self._how(code)}; starting it again in {delay:.1f} s ({self._log})")
             self.ready.clear()
             with suppress(TimeoutError):

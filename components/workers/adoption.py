@@ -18,7 +18,7 @@ from bus import Bus, Conflict, Replies, Unreachable
 from components.durable import Call, Execution, from_recorded, reexecute
 from components.durable.history import SUB_CALL, History
 from components.workers.rollout import NOT_BEGUN, Rollout
-from components.workers.stops import UNSUSPECTED, was_stopped
+from components.workers.stops import UNSUSPECTED, in_a_row, was_stopped
 from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import Adopted, RolloutResult, TimerRequest
@@ -234,6 +234,5 @@ async def _refuse_if_exhausted(bus: Bus, rollout: Rollout, recorded: list[Record
     workers = len([worker for worker in holders if not await was_stopped(bus, worker)])
     if workers >= bus.config.max_deliver:
         raise Exhausted(
-            f"{workers} workers in a row ended, or gave it back, without adding anything to it: their logs say how "
-            "they ended"
+            f"{in_a_row(workers)} ended, or gave it back, without adding anything to it: their logs say how they ended"
         )

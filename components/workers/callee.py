@@ -21,12 +21,14 @@ from components.workers.answers import answer_to
 from components.workers.cancellations import Cancellations, cancelled
 from components.workers.ending import error_data
 from components.workers.spec import WorkerSpec
-from components.workers.stops import UNCOUNTED, UNSUSPECTED
+from components.workers.stops import UNCOUNTED, UNSUSPECTED, in_a_row
 from components.workers.suspects import Suspect, say_trying, suspect
 from contracts.events import NOTHING, CallError, Event
 
 RETURN_S = 1.0
 """Seconds after which a delivery that is given back comes again, to anybody."""
+GRACE_S = 0.25
+"""Seconds in which a worker begins nothing after a call that may be what ends it, unless that is answered before."""
 STOP_S = 2.0
 """Seconds that cancelled calls get to end."""
 
@@ -83,6 +85,8 @@ class Callee:
         self._tasks: dict[asyncio.Task[None], int] = {}
         """Those at work on a call, with the places that they have."""
         self._waiting: set[asyncio.Task[Any]] = set()
+        self._last: set[str] = set()
+        """Requests that have let others pass, and are tried when they come again."""
         self._draining = False
         self._log = structlog.get_logger()
 
@@ -116,6 +120,9 @@ class Callee:
                 except BusError as error:
                     self._not_reached(delivery, error)
                     continue
+                if suspected is not None and self._let_pass(delivery, suspected):
+                    delivery.nak(RETURN_S)
+                    continue
                 places = suspected.places if suspected else 1
                 await self._take(places)
                 if self._draining:
@@ -125,6 +132,8 @@ class Callee:
                 task = asyncio.create_task(self._handle(delivery, suspected))
                 self._tasks[task] = places
                 task.add_done_callback(self._finished)
+                if suspected is not None:
+                    await asyncio.wait({task}, timeout=GRACE_S)
             while self._tasks:
                 await asyncio.wait(self._tasks)
         finally:
@@ -183,6 +192,14 @@ class Callee:
             return None
         return await suspect(self._bus, delivery.event, self._concurrency)
 
+    def _let_pass(self, delivery: Delivery, suspected: Suspect) -> bool:
+        """Whether it goes behind whatever else is here first: what has ended a worker already is tried last."""
+        if suspected.ended == 0 or suspected.exhausted:
+            return False
+        passed = delivery.event.id in self._last
+        (self._last.discard if passed else self._last.add)(delivery.event.id)
+        return not passed
+
     async def _handle(self, delivery: Delivery, suspected: Suspect | None) -> None:
         """Answers one request. Where the log cannot be reached it is given back."""
         request = delivery.event
@@ -217,8 +234,8 @@ class Callee:
 
     async def _bury(self, delivery: Delivery, workers: int) -> None:
         message = (
-            f"{workers} workers in a row ended, or gave it back, without answering it, at last with no other call "
-            "beside it: their logs say how they ended"
+            f"{in_a_row(workers)} ended, or gave it back, without answering it, at last with no other call beside it: "
+            "their logs say how they ended"
         )
         letter = delivery.letter("exhausted", message)
         await self._bus.dead_letter(letter, self._spec.kind, self._spec.instance)

@@ -38,3 +38,8 @@ async def say_stopping(bus: Bus, worker: str, kind: Kind, instance: str) -> None
 async def was_stopped(bus: Bus, worker: str) -> bool:
     """Whether this worker was told to stop."""
     return await bus.last(bus.subjects.deployment("stopping", worker)) is not None
+
+
+def in_a_row(workers: int) -> str:
+    """So many workers, in the message of what they did not outlive."""
+    return "1 worker" if workers == 1 else f"{workers} workers in a row"

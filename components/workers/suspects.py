@@ -1,13 +1,15 @@
 """May a call be what ends its workers, and how much company does it get then?
 
 Deliveries do not tell: all that a worker held comes again when it ends. So a call that was delivered more than twice is
-written down each time that it is begun, and each such try takes twice the places of the one before, at last all of the
-worker's. What is innocent is answered on the way; what ends its workers does so alone in the end, and only that is
-buried. Called by `callee` before it begins a call. It never answers anything.
+written down each time that it is begun. Its first try has any company, the second as many calls beside it as the root
+of the worker's places, and all others none. What is innocent is answered on the way; what ends its workers does so
+alone, and is buried after a few such tries: one alone may be chance, as when somebody kills the worker. Called by
+`callee` before it begins a call. It never answers anything.
 """
 
 from hashlib import blake2b
-from typing import NamedTuple
+from math import isqrt
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -15,6 +17,11 @@ from bus import Bus, Conflict
 from components.workers.stops import was_stopped
 from contracts.deployments import CallTried
 from contracts.events import Event, Kind
+
+ALONE: Final = 3
+"""Tries of a call alone, each of which its worker did not outlive, after which it is buried."""
+
+_TRIED: Final = msgspec.json.Decoder(CallTried)
 
 
 class Suspect(NamedTuple):
@@ -26,6 +33,8 @@ class Suspect(NamedTuple):
     """Tries whose workers ended, or gave it back, without being told to."""
     exhausted: bool
     """It has been tried often enough, at last alone."""
+    alone: bool
+    """Nothing else may be in progress in the worker that tries it."""
     places: int
     """Of its worker's, that it takes."""
 
@@ -33,19 +42,21 @@ class Suspect(NamedTuple):
 async def suspect(bus: Bus, request: Event, places: int) -> Suspect:
     """What the log says of a call's tries, for a worker with so many `places`; raises `BusError`."""
     limit = bus.config.max_deliver
-    said = ended = 0
+    said = ended = ended_alone = 0
     while (tried := await bus.last(_subject(bus, request, said + 1))) is not None:
         said += 1
-        ended += not await was_stopped(bus, tried.event.source.rpartition("/")[2])
-    if ended >= limit:
-        return Suspect(said + 1, ended, exhausted=True, places=1)
-    alone = ended + 1 >= limit
-    return Suspect(said + 1, ended, exhausted=False, places=places if alone else min(2**ended, places))
+        if not await was_stopped(bus, tried.event.source.rpartition("/")[2]):
+            ended += 1
+            ended_alone += _TRIED.decode(tried.event.data).alone
+    exhausted = ended >= limit or ended_alone >= ALONE
+    alone = ended + 1 >= limit or ended > 1 or places == 1
+    share = places if alone else isqrt(places) if ended else 1
+    return Suspect(said + 1, ended, exhausted=exhausted, alone=alone, places=1 if exhausted else share)
 
 
 async def say_trying(bus: Bus, request: Event, kind: Kind, instance: str, suspected: Suspect) -> None:
     """Writes into the log that the call is begun now; raises `BusError`."""
-    data = msgspec.json.encode(CallTried(kind=kind, instance=instance, places=suspected.places))
+    data = msgspec.json.encode(CallTried(kind=kind, instance=instance, places=suspected.places, alone=suspected.alone))
     number = suspected.number
     while True:
         event = bus.event(

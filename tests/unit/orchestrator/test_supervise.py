@@ -14,7 +14,7 @@ from contracts.deployments import REDACTED
 from orchestrator.errors import WorkerDied
 from orchestrator.redaction import Redactor
 from orchestrator.settings import LaunchSettings
-from orchestrator.supervise import Supervisor, WorkerCommand
+from orchestrator.supervise import Supervisor, WorkerCommand, pause_s
 from orchestrator.venvs import Python
 
 SPEC = "import os, signal, subprocess, sys, time\nspec = sys.stdin.read()\n"
@@ -102,6 +102,13 @@ async def test_a_worker_that_dies_later_is_started_again(tmp_path: Path) -> None
         os.kill(first, signal.SIGKILL)
         await until(lambda: workers.pids.get("policy-0", first) != first)
     assert "policy-0 was killed by SIGKILL; starting it again" in told[0]
+
+
+def test_what_ends_at_once_is_started_less_and_less_often_and_what_has_served_is_soon_back() -> None:
+    """A crash loop costs two starts a minute in the end; a worker that did something first is not kept away."""
+    assert [pause_s(restarts, 0.0) for restarts in range(9)] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert [pause_s(restarts, 10.0) for restarts in (5, 6, 7)] == [0.25, 6.0, 20.0]
+    assert {pause_s(restarts, 30.0) for restarts in (0, 7, 10_000)} == {0.25}
 
 
 async def test_workers_are_started_only_while_the_log_serves(tmp_path: Path) -> None:
