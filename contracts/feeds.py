@@ -15,7 +15,7 @@ class FeedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     committed: tuple[str, ...] = ()
     """What was used: IDs of groups, or of rollouts where groups were taken in parts."""
     dropped: dict[str, str] = {}
-    """What will not be used, each with the reason: `stale`, `token_less`, `zero_variance`, `no_reward`."""
+    """What will not be used, each with the reason: `stale`, `token_less`, `zero_variance`, `no_reward`, or its own."""
     groups: int = 0
     """Of how many groups nothing is left after this record."""
     rollouts: int = 0

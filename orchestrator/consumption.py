@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from contracts.feeds import FeedRecord
+from contracts.ids import check_name
 from orchestrator.delivered import Batch
 from orchestrator.feed_records import FeedRecords
 from orchestrator.feed_view import FeedView
@@ -39,7 +40,7 @@ class Consumption:
 
     async def _commit(self, batch: Batch) -> None:
         async with self._recording:
-            units = [unit for unit in batch._units if not all(m.gone for m in unit.members)]  # noqa: SLF001
+            units = self._left(batch)
             if not units:
                 return
             names = tuple(name for unit in units for name in unit.names)
@@ -47,6 +48,20 @@ class Consumption:
             await self._records.write("committed", record)
             self._view.groups.remove(units, now=batch.version == self._view.version)
         self._view.bell.ring()
+
+    def _left(self, batch: Batch) -> list[Unit]:
+        """What of a batch is neither committed nor dropped."""
+        if batch._consumption is not self:  # noqa: SLF001
+            raise ValueError(
+                "this batch is of another connection of a trainer: what was not committed there is delivered here again"
+            )
+        return [unit for unit in batch._units if not all(m.gone for m in unit.members)]  # noqa: SLF001
+
+    async def drop_batch(self, batch: Batch, reason: str) -> None:
+        """See `Batch.drop`."""
+        units = self._left(batch)
+        if units:
+            await self.drop({check_name(reason, "reason"): units})
 
     async def drop(self, useless: Mapping[str, Sequence[Unit]]) -> None:
         """They will not be used, by reason. Raises `FeedTaken`, `BusError`."""

@@ -4,7 +4,7 @@ Small things: what a rollout said and its tokens stay in the log until they are 
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +22,7 @@ from orchestrator.results import read_outcome
 
 if TYPE_CHECKING:
     from contracts.samples import RolloutSamples
+    from orchestrator.consumption import Consumption
 
 _LINE = msgspec.json.Decoder(dict[str, Any])
 _RESULT = msgspec.json.Decoder(RolloutResult)
@@ -113,7 +114,7 @@ class Batch:
     version: int
     """The trainer's policy version at delivery."""
     _units: tuple[Unit, ...] = field(repr=False)
-    _commit: "Callable[[Batch], Awaitable[None]]" = field(repr=False)
+    _consumption: "Consumption" = field(repr=False)
 
     @property
     def rollouts(self) -> Iterator[Finished]:
@@ -130,4 +131,11 @@ class Batch:
 
     async def commit(self) -> None:
         """It was used: it does not come again, whatever is killed from now on. Again changes nothing."""
-        await self._commit(self)
+        await self._consumption.commit(self)
+
+    async def drop(self, reason: str) -> None:
+        """It is of no use: it does not come again, and is counted under this reason, a name.
+
+        Nothing was trained on, so as much more may be asked for in its place.
+        """
+        await self._consumption.drop_batch(self, reason)

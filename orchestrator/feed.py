@@ -8,7 +8,7 @@ nothing of the log: how a rollout ended says which policy versions it is of.
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, cast, get_args
 
 from orchestrator.admission import Guard
 from orchestrator.advantages import without_variance
@@ -17,6 +17,7 @@ from orchestrator.delivered import Batch, Finished, Group
 from orchestrator.errors import FeedStarved
 from orchestrator.feed_view import FeedView
 from orchestrator.groups import Member, OpenGroup, Unit
+from orchestrator.trainer_options import check_seconds, check_whole
 
 PATIENCE_S = 3600.0
 """Seconds in which something must happen while a batch is awaited, unless something else is asked for."""
@@ -40,13 +41,23 @@ class FeedOptions:
     patience_s: float
 
     def __post_init__(self) -> None:
-        sizes = [size for size in (self.groups, self.rollouts, self.tokens) if size is not None]
-        if len(sizes) != 1 or sizes[0] < 1:
-            raise ValueError("say how large a batch is with one of groups, rollouts and tokens, at least 1")
+        sizes = {"groups": self.groups, "rollouts": self.rollouts, "tokens": self.tokens}
+        given = {name: size for name, size in sizes.items() if size is not None}
+        if len(given) != 1:
+            raise ValueError("say how large a batch is with one of groups, rollouts and tokens")
+        for name, size in given.items():
+            check_whole(name, size, 1)
+        if self.order not in get_args(Order):
+            raise ValueError(f"order is one of {', '.join(map(repr, get_args(Order)))}, not {self.order!r}")
+        if self.max_lag is not None:
+            check_whole("max_lag", self.max_lag, 0)
+        if not isinstance(self.drop_zero_variance, bool):
+            raise TypeError(f"drop_zero_variance is True or False, not {self.drop_zero_variance!r}")
         if self.rollouts is not None and self.drop_zero_variance:
             raise ValueError("drop_zero_variance compares the rollouts of a group: take groups or tokens")
-        if self.max_lag is not None and self.max_lag < 0:
-            raise ValueError("max_lag is 0 or more versions")
+        if self.straggler_s is not None:
+            check_seconds("straggler_s", self.straggler_s)
+        check_seconds("patience_s", self.patience_s)
 
 
 class Feed:
@@ -121,6 +132,8 @@ class Feed:
         max_lag = self._options.max_lag
         if max_lag is not None and unit.completed and self._view.version - unit.oldest > max_lag:
             return "stale"
+        if self._single:
+            return None  # who puts groups together waits for it, as for one that failed
         if unit.completed and all(member.end is not None and member.end.token_less for member in unit.completed):
             return "token_less"
         if not self._options.drop_zero_variance:
@@ -130,6 +143,10 @@ class Feed:
         rewards = [member.end.reward for member in unit.completed if member.end is not None]
         return "zero_variance" if without_variance(cast("list[float]", rewards)) else None
 
+    def _early(self, unit: Unit) -> bool:
+        """Whether an engine has newer weights than were announced: how stale its tokens are is not known until then."""
+        return self._options.max_lag is not None and unit.newest > self._view.version
+
     def _choose(self) -> tuple[list[Unit], dict[str, list[Unit]]]:
         """The next batch, if it is full, or the last one; and what was come across that is of no use, by reason."""
         options = self._options
@@ -138,10 +155,15 @@ class Feed:
         chosen: list[Unit] = []
         begun: set[str] = set()
         useless: dict[str, list[Unit]] = {}
-        tokens = 0
+        tokens, early = 0, False
         for unit in self._units():
             if (reason := self._useless(unit)) is not None:
                 useless.setdefault(reason, []).append(unit)
+                continue
+            if self._early(unit):
+                early = True
+                if options.order == "fifo":
+                    break
                 continue
             if guard is not None and unit.group.id not in begun and not guard.take(unit.group.version):
                 continue
@@ -152,7 +174,8 @@ class Feed:
             tokens += unit.tokens
             if len(chosen) == size or (options.tokens is not None and tokens >= options.tokens):
                 return chosen, useless
-        return chosen if self._final or (options.tokens and self._waits_for_batch) else [], useless
+        last = (self._final and not early) or (options.tokens and self._waits_for_batch)
+        return chosen if last else [], useless
 
     @property
     def _waits_for_batch(self) -> bool:
@@ -184,7 +207,7 @@ class Feed:
             groups=tuple(self._group(unit) for unit in units),
             version=self._view.version,
             _units=tuple(units),
-            _commit=self._consumption.commit,
+            _consumption=self._consumption,
         )
 
     def _group(self, unit: Unit) -> Group:
@@ -232,6 +255,11 @@ class Feed:
         if missing:
             more = ", …" if len(missing) > NAMED else ""
             told.append(f"missing: {', '.join(missing[:NAMED])}{more}")
+        if early := [unit.newest for unit in self._view.groups.units(single=self._single) if self._early(unit)]:
+            told.append(
+                f"{len(early)} of what has ended is of policy version {max(early)}, and {view.version} was announced "
+                f"last: call policy_updated with the version that the engine has, or leave max_lag out"
+            )
         if dropped := self._consumption.dropped:
             reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
             told.append(f"rollouts dropped so far: {reasons}")

@@ -133,6 +133,11 @@ class Unit:
         """The oldest policy version that generated any token that can be trained on."""
         return min((self.group.versions(member)[0] for member in self.completed), default=self.group.version)
 
+    @property
+    def newest(self) -> int:
+        """The newest policy version that generated any token that can be trained on."""
+        return max((self.group.versions(member)[1] for member in self.completed), default=self.group.version)
+
 
 @dataclass(slots=True)
 class Groups:

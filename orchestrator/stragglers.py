@@ -6,7 +6,7 @@ ended of a group that was asked for later: pools take what was asked for first. 
 """
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from bus import Bus
 from components.workers.cancellations import cancel
@@ -39,7 +39,7 @@ class Stragglers:
         now = datetime.now(UTC)
         for group in self._groups.unfinished:
             since = self._since(group, now)
-            if since is not None and now - since > timedelta(seconds=after_s):
+            if since is not None and (now - since).total_seconds() > after_s:
                 await self._cancel(group, after_s)
 
     def _since(self, group: OpenGroup, now: datetime) -> datetime | None:

@@ -92,19 +92,22 @@ class Submission:
         if name is None and len(agents) == 1:
             return agents[0]
         if name not in agents:
-            raise UsageError(f"name one of the agents: {nearest(name or '', agents)}")
+            raise UsageError(f"name one of the agents: {nearest(name if isinstance(name, str) else '', agents)}")
         return name
 
     def asked(self, tasks: Iterable[AnyTask], agent: str, epoch: int) -> Iterator[Asked]:
-        """The tasks one by one, each with its group; raises `InputError`."""
+        """The tasks one by one, each with its group; raises `InputError`, `TypeError`."""
+        if isinstance(tasks, str | bytes | Mapping):
+            raise TypeError("tasks are several: give one alone as [task], and a file as open(…)")
         file = getattr(tasks, "name", None)
         start = f"{file}:" if isinstance(file, str) else "task "
         for number, task in enumerate(tasks, start=1):
-            where, line = f"{start}{number}", _line(task)
+            where = f"{start}{number}"
             try:
+                line = _line(task)
                 digest = blake2b(_SORTED.encode([agent, msgspec.json.decode(line)]), digest_size=_DIGEST)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise _bad(Problem(where, "", f"is no JSON: {error}")) from error
+            except (msgspec.MsgspecError, UnicodeError, TypeError, OverflowError, RecursionError) as error:
+                raise bad_task(Problem(where, "", f"is no JSON: {error}")) from error
             index = int.from_bytes(digest.digest(), "big") >> 8 * _DIGEST - _NUMBER
             yield Asked(where, f"{self._run}-e{epoch}-{digest.hexdigest()}", index, line)
 
@@ -112,7 +115,7 @@ class Submission:
         """What the agent is asked, as the first of the group; raises `InputError`."""
         read = read_task("", 0, asked.line)
         if isinstance(read, Problem):
-            raise _bad(read._replace(where=asked.where))
+            raise bad_task(read._replace(where=asked.where))
         if group.agent not in self._tools:
             self._tools[group.agent] = tools_for(self._descriptions[group.agent], self._descriptions)
         return RolloutRequest(
@@ -150,5 +153,6 @@ def _line(task: AnyTask) -> bytes:
     return task if isinstance(task, bytes) else msgspec.json.encode(task)
 
 
-def _bad(problem: Problem) -> InputError:
+def bad_task(problem: Problem) -> InputError:
+    """The error of a task that cannot be asked for."""
     return InputError(str(problem), problems=[problem], total=1)

@@ -11,14 +11,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self, Unpack
 
-import msgspec
-
-from bus import Conflict
 from bus.run_folder import CONFIG, METRICS, RESULTS
 from components.workers.cancellations import cancel, cancel_run
 from contracts.ids import check_name
-from contracts.rollouts import PolicyUpdated, RolloutRequest
-from contracts.tokens import NEWEST
+from contracts.rollouts import RolloutRequest
 from orchestrator.admission import Pacing
 from orchestrator.bell import Bell
 from orchestrator.config import load_config
@@ -30,12 +26,21 @@ from orchestrator.feed_records import FeedRecords
 from orchestrator.feed_view import FeedView
 from orchestrator.groups import Groups, OpenGroup
 from orchestrator.launch import Deployment, Report
-from orchestrator.policy_versions import newest_version
+from orchestrator.policy_versions import announce, check_version, newest_version
 from orchestrator.run_files import RunFiles
 from orchestrator.run_log import RunLog, now
 from orchestrator.stragglers import Stragglers
-from orchestrator.submission import AnyTask, Submission, check_size, new_group
-from orchestrator.trainer_options import UNFINISHED, Options, TrainerState, check_options, models_of, write_metrics
+from orchestrator.submission import AnyTask, Submission, check_size, new_group, place_of
+from orchestrator.trainer_options import (
+    UNFINISHED,
+    Options,
+    TrainerState,
+    check_names,
+    check_options,
+    check_whole,
+    models_of,
+    write_metrics,
+)
 
 
 class Trainer:
@@ -48,8 +53,9 @@ class Trainer:
         self.models = models_of(deployment.descriptions, options.get("models"))
         self._groups, self._bell = Groups(), Bell()
         self._view = FeedView(self.bus, run, self.models, self._groups, self._bell)
-        self._pacing = Pacing(options.get("groups"), options.get("max_lag"), options.get("unfinished", UNFINISHED))
-        self._view.pacing = self._pacing
+        self.pacing = Pacing(options.get("groups"), options.get("max_lag"), options.get("unfinished", UNFINISHED))
+        """What `connect` or `launch` was given; a feed may have other bounds."""
+        self._view.pacing = self.pacing
         self._records = FeedRecords(self.bus, run, options.get("feed", "trainer"))
         self._consumption = Consumption(self._view, self._records)
         self._submission = Submission(run, deployment.descriptions)
@@ -79,7 +85,7 @@ class Trainer:
         overrides = [] if namespace is None else [f"log.namespace={namespace}"]
         config = load_config([], overrides, flags={"server": {"url": url}})
         async with (
-            Deployment.connect(url, config, _tell_nobody) as deployment,
+            Deployment.connect(url, config, lambda _: None) as deployment,
             cls._open(deployment, run, options) as it,
         ):
             yield it
@@ -141,7 +147,7 @@ class Trainer:
         """Learns everything from the log."""
         known = [await newest_version(self.bus, model) for model in self.models]
         self._view.version = max((version for version in known if version is not None), default=0)
-        await self._announce(self._view.version)
+        await announce(self.bus, self.models, self._view.version)
         await self._records.read()
         self._groups.sizes |= dict.fromkeys(self._records.consumed, 0)
         await self._log.read(self._records.consumed)
@@ -186,12 +192,13 @@ class Trainer:
             How many groups were new.
 
         Raises:
+            TypeError, ValueError: `tasks`, `group_size` or `epoch` cannot be such.
             InputError: a task is none. Those before it were submitted.
             UsageError: a task was submitted with another `group_size`. Those before it were submitted.
             BusError: the log was away for too long; submit the same tasks again.
         """
-        if group_size < 1 or epoch < 0:
-            raise ValueError("group_size is 1 or more, and epoch 0 or more")
+        check_whole("group_size", group_size, 1)
+        check_whole("epoch", epoch, 0)
         name, new = self._submission.agent(agent), 0
         self._view.submitting += 1
         try:
@@ -284,11 +291,13 @@ class Trainer:
             drop_zero_variance: groups without two different rewards are dropped, and the batch still fills.
             straggler_s: seconds after the first rollout of a group has ended at which the others are cancelled; where
                 none has, after the first one of a group that was asked for later.
-            patience_s: seconds in which something must happen while a batch is awaited.
+            patience_s: seconds in which something must happen while a batch is awaited; `math.inf`: none must.
+
+        Raises `TypeError` and `ValueError` for what is no value of these.
         """
-        given = self._pacing
+        given = self.pacing
         chosen = FeedOptions(
-            groups=groups if groups or rollouts or tokens else given.groups,
+            groups=given.groups if (groups, rollouts, tokens) == (None, None, None) else groups,
             rollouts=rollouts,
             tokens=tokens,
             order=order,
@@ -305,9 +314,11 @@ class Trainer:
     async def commit(self, batch: Batch) -> None:
         """The batch was used: it does not come again. Durable when this returns; again changes nothing.
 
-        Raises `FeedTaken` where another trainer feeds under the same name, and `BusError`, after which this trainer can
-        record nothing more and has to be started again.
+        Raises `ValueError` for a batch of another connection, `FeedTaken` where another trainer feeds under the same
+        name, and `BusError`, after which this trainer can record nothing more and has to be started again.
         """
+        if not isinstance(batch, Batch):
+            raise TypeError(f"a batch of the feed is committed, not {type(batch).__name__}")
         await self._consumption.commit(batch)
 
     # Policy versions and cancellation
@@ -318,28 +329,22 @@ class Trainer:
         Announcing the present version again changes nothing. Raises `ValueError` for one that is older or no version,
         and for a model that is not the trainer's, `BusError`.
         """
-        if type(version) is not int or not 0 <= version <= NEWEST:
-            raise ValueError(f"a policy version is a whole number from 0 to {NEWEST}, not {version!r}")
-        if others := set(models or ()) - set(self.models):
-            raise ValueError(f"{', '.join(sorted(others))}: not among the models that are trained, {self.models}")
-        if version < self._view.version:
-            raise ValueError(f"policy version {version} is older than {self._view.version}, which was announced")
-        await self._announce(version, models)
+        check_version(version, self._view.version)
+        if models is not None:
+            check_names("models", models, self.models)
+        await announce(self.bus, models or self.models, version)
         if version > self._view.version:
             self._view.version = version
             self._groups.committed_now = 0
         self._bell.ring()
 
-    async def _announce(self, version: int, models: Sequence[str] | None = None) -> None:
-        for model in models or self.models:
-            data = msgspec.json.encode(PolicyUpdated(instance=model, version=version))
-            event = self.bus.event(type="policy.updated", subject=self.bus.subjects.policy(model, version), data=data)
-            with suppress(Conflict):
-                await self.bus.publish(event)
-
     @asynccontextmanager
     async def weights_changing(self, version: int) -> AsyncIterator[None]:
-        """Asks for nothing while the weights change, then announces the version. What runs goes on."""
+        """Asks for nothing while the weights change, then announces the version. What runs goes on.
+
+        Raises as `policy_updated` does, for a version that is none before any weights change.
+        """
+        check_version(version, self._view.version)
         self._changing = True
         try:
             yield
@@ -358,13 +363,23 @@ class Trainer:
         """Has a rollout, a group, or without either the whole run end as cancelled. What has ended keeps its end.
 
         A run that was cancelled stays so: what is submitted to it later is cancelled too.
+
+        Raises `ValueError` for what is no rollout and no group of this run, `BusError`.
         """
+        if not isinstance(reason, str):
+            raise TypeError(f"reason is a text, not {reason!r}")
         if rollout is not None and group is not None:
             raise ValueError("name a rollout or a group, not both")
         if rollout is not None:
-            await cancel(self.bus, self.run, rollout if isinstance(rollout, str) else rollout.rollout_id, reason)
+            name = rollout.rollout_id if isinstance(rollout, Finished) else rollout
+            if not isinstance(name, str) or place_of(self.run, name) is None:
+                raise ValueError(f"{name!r} is no rollout of run {self.run!r}")
+            await cancel(self.bus, self.run, name, reason)
         elif group is not None:
-            found = self._groups.open.get(group if isinstance(group, str) else group.id)
+            name = group.id if isinstance(group, Group) else group
+            if name not in self._groups.sizes:
+                raise ValueError(f"{name!r} is no group of run {self.run!r}")
+            found = self._groups.open.get(name)
             for member in found.unfinished if found is not None else ():
                 await cancel(self.bus, self.run, member.rollout, reason)
         else:
@@ -382,7 +397,3 @@ class Trainer:
             staleness=self._records.latest.staleness,
             dropped=self._records.latest.refused,
         )
-
-
-def _tell_nobody(text: str) -> None:
-    """Connecting takes too short to be told."""

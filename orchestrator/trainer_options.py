@@ -3,9 +3,10 @@
 Plain data for `trainer`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from math import isnan
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 import msgspec
 
@@ -35,20 +36,48 @@ class Options(TypedDict, total=False):
 
 
 _LEAST: Final = {"groups": 1, "max_lag": 0, "unfinished": 1}
+_NONE: Final = ("groups", "max_lag", "models")
+"""Options that may be None, which is as if they were left out."""
 
 
 def check_options(options: Options) -> None:
-    """Refuses what no option is, since a misspelled bound would bound nothing, and numbers that admit nothing.
+    """Refuses what no option is, since a misspelled bound would bound nothing, and values that no option has.
 
     Raises `TypeError` and `ValueError`, as a function with these arguments does.
     """
     known = list(Options.__annotations__)
     if unknown := [name for name in options if name not in known]:
         raise TypeError(f"a trainer has no option {unknown[0]!r}; {nearest(unknown[0], known)}")
+    given = {name: value for name, value in options.items() if value is not None or name not in _NONE}
     for name, least in _LEAST.items():
-        given = options.get(name)
-        if isinstance(given, int) and given < least:
-            raise ValueError(f"{name} is {least} or more, not {given}")
+        if name in given:
+            check_whole(name, given[name], least)
+    if "models" in given:
+        check_names("models", given["models"])
+    if not isinstance(given.get("retry", RetrySettings()), RetrySettings):
+        raise TypeError(f"retry is RetrySettings(…), not {given['retry']!r}")
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Raises `ValueError` for what is no whole number from `least` on."""
+    if type(value) is not int or value < least:
+        raise ValueError(f"{name} is a whole number, {least} or more, not {value!r}")
+
+
+def check_seconds(name: str, value: Any) -> None:
+    """Raises `ValueError` for what is no time that can be waited for; infinity is one."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or isnan(value) or value < 0:
+        raise ValueError(f"{name} is a number of seconds, 0 or more, not {value!r}")
+
+
+def check_names(name: str, value: Any, known: Sequence[str] | None = None) -> None:
+    """Raises `ValueError` for what is no sequence of names, an empty one, and one with names that are not `known`."""
+    if isinstance(value, str) or not isinstance(value, Collection) or not value:
+        raise ValueError(f"{name} are several names, as ('policy',), not {value!r}")
+    if wrong := [each for each in value if not isinstance(each, str)]:
+        raise ValueError(f"{name} are names, and {wrong[0]!r} is none")
+    if others := set(value) - set(value if known is None else known):
+        raise ValueError(f"{', '.join(sorted(others))}: not among the models that are trained, {known}")
 
 
 class TrainerState(msgspec.Struct, frozen=True, kw_only=True):

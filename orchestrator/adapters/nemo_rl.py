@@ -14,7 +14,16 @@ from secrets import token_hex
 from typing import Any, Final, Literal
 
 from orchestrator.delivered import Batch, Finished
-from orchestrator.errors import AdapterError, FeedStarved, InputError, NotContiguous, NoTrajectory, UsageError
+from orchestrator.errors import (
+    AdapterError,
+    FeedStarved,
+    InputError,
+    NotContiguous,
+    NoTrajectory,
+    Problem,
+    UsageError,
+)
+from orchestrator.submission import bad_task
 from orchestrator.token_fields import FIELDS
 from orchestrator.trainer import Trainer
 
@@ -44,12 +53,16 @@ class RolloutStream:
         """Takes over the trainer's feed.
 
         Args:
-            trainer: opened without `groups` and `max_lag`: NeMo RL paces itself.
+            trainer: opened without `max_lag`: NeMo RL paces itself, and waits for each rollout, however stale.
             agent: name of the agent for rows without an `agent_ref`; may be left out where there is one.
             on_break: what becomes of a rollout whose tokens do not go on from turn to turn: its awaitable raises
                 `NotContiguous`, or its first stretch keeps its tokens and the row is marked `mask_sample`, not to be
                 trained on.
+
+        Raises `UsageError` for a trainer with `max_lag`.
         """
+        if trainer.pacing.max_lag is not None:
+            raise UsageError("NeMo RL waits for every rollout that it asks for: open its trainer without max_lag")
         self._trainer, self._agent, self._on_break = trainer, agent, on_break
         self._calls: dict[str, _Call] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -100,11 +113,13 @@ class RolloutStream:
     async def _submit(self, name: str, call: _Call) -> None:
         try:
             for place, row in enumerate(call.examples):
-                agent = (row.get("agent_ref") or {}).get("name") or self._agent
+                agent = _agent_of(row) or self._agent
                 await self._trainer.submit([{**row, CALL: name, PLACE: place}], agent, group_size=1)
-        except (InputError, UsageError) as error:  # a row of this call: the others go on
+        except (InputError, UsageError) as error:  # a row of this call: those of others go on
             self._calls.pop(name, None)
-            call.ended.put_nowait(error)
+            wrong = error.problems if isinstance(error, InputError) else ()
+            told = [bad_task(problem._replace(where=f"row {place}")) for problem in wrong]
+            call.ended.put_nowait(told[0] if told else error)
 
     async def _feed(self) -> None:
         while True:
@@ -133,7 +148,7 @@ class RolloutStream:
     def _result(self, rollout: Finished, line: Json) -> Json | AdapterError:
         if rollout.outcome != "completed":
             return NoTrajectory(f"rollout {rollout.rollout_id} {rollout.outcome}: {rollout.error}: {rollout.message}")
-        output = line["response"]["output"]
+        output = line["response"].get("output") or []
         kept = contiguous(output)
         if kept == 0:
             return NoTrajectory(f"rollout {rollout.rollout_id}: none of its output items has tokens")
@@ -163,6 +178,16 @@ class RolloutStream:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _agent_of(row: object) -> str | None:
+    """The agent that a row names, if it does; raises `InputError` for what is no row."""
+    if not isinstance(row, Mapping):
+        raise bad_task(Problem("", "", f"is no object, but {type(row).__name__}"))
+    named = row.get("agent_ref") or {}
+    if not isinstance(named, Mapping) or not isinstance(named.get("name", ""), str):
+        raise bad_task(Problem("", "agent_ref", 'is no object with the "name" of an agent'))
+    return named.get("name")
 
 
 def contiguous(output: Sequence[Mapping[str, Any]]) -> int:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final
 
 import numpy as np
@@ -135,7 +136,10 @@ class RolloutWorker:
         self._thread.join(ANSWER_S)
 
     def update_model_version(self, model_version: int) -> None:
-        """TRL has new weights: what it has taken is committed, and the version announced. Returns when both are."""
+        """TRL has new weights: what it has taken is committed, and the version announced. Returns when both are.
+
+        Raises `WorkerStalled` where that takes too long, and what kept it from being done.
+        """
         self._version = model_version
         if self._trainer is not None:
             self._wait_for(self._updated(self._trainer, model_version))
@@ -148,8 +152,16 @@ class RolloutWorker:
             raise WorkerStalled("the rollout worker does not run")
         waited = time.monotonic() - self._at
         if self.rollout_buffer.empty() and waited > stale_after_s:
-            why = ": there are no more tasks" if self._all_given else ""
-            raise WorkerStalled(f"the rollout worker has given nothing for {waited:.0f} seconds{why}")
+            raise WorkerStalled(f"the rollout worker has given nothing for {waited:.0f} seconds: {self._why()}")
+
+    def _why(self) -> str:
+        """Why nothing was given, as far as it can be told."""
+        trainer = self._trainer
+        if self._all_given or trainer is None:
+            return "there are no more tasks"
+        state = trainer.state()
+        ended = f"rollouts that have not ended: {state.unfinished_rollouts:,}"
+        return f"{ended}, groups that were given and not trained on: {state.waiting:,}"
 
     # --- in the thread -----------------------------------------------------------------------------------------
 
@@ -184,17 +196,20 @@ class RolloutWorker:
         trainer.no_more_tasks()
 
     async def _give(self, trainer: Trainer) -> None:
-        async for batch in trainer.feed(groups=1):
-            for group in batch.groups:
-                samples = await read_group(
-                    group,
-                    normalize=self._normalize,
-                    models=trainer.models,
-                    tokenizer=self._tokenizer,
-                    template=self._template,
-                )
-                for sample in samples:
-                    await self._buffer(rollout_sample(sample))
+        async for batch in trainer.feed(groups=1, patience_s=inf):  # how long is too long, `check_health` is told
+            (group,) = batch.groups
+            samples = await read_group(
+                group,
+                normalize=self._normalize,
+                models=trainer.models,
+                tokenizer=self._tokenizer,
+                template=self._template,
+            )
+            if not samples:  # TRL never sees it, so it must not count as trained on: another one is asked for
+                await batch.drop("no_samples")
+                continue
+            for sample in samples:
+                await self._buffer(rollout_sample(sample))
             self._full.append((self._put, batch))
         self._all_given = True
         await asyncio.Event().wait()  # all was given; `stop` ends it
@@ -222,4 +237,7 @@ class RolloutWorker:
 
     def _wait_for(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._loop is not None
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_S)
+        try:
+            asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_S)
+        except TimeoutError:
+            raise WorkerStalled(f"the log has not taken the new policy version for {ANSWER_S:g} seconds") from None

@@ -4,7 +4,7 @@ import asyncio
 import math
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -18,9 +18,9 @@ from contracts.tokens import Capture
 from orchestrator import Trainer
 from orchestrator.adapters.nemo_rl import RolloutStream
 from orchestrator.adapters.trl import RolloutWorker
-from orchestrator.errors import InputError, NotContiguous, NoTrajectory, WorkerStalled
+from orchestrator.errors import InputError, NotContiguous, NoTrajectory, UsageError, WorkerStalled
 from orchestrator.token_fields import FIELDS
-from tests.bus.trainers import Agents, deployed, tasks
+from tests.bus.trainers import Agents, deployed, number, tasks
 from tests.unit.contracts.conversations import capture, logprob
 
 PATIENCE_S = 30.0
@@ -30,19 +30,25 @@ TWO_TURNS: Said = [("a0", capture([1, 2], [3])), ("a1", capture([4], [5, 6], cit
 BROKEN: Said = [("a0", capture([1, 2], [3])), ("a1", capture([9, 9, 9, 9], [5, 6]))]
 
 
-def speak(agents: Agents, said: Callable[[RolloutRequest], Said]) -> None:
-    """From now on each rollout makes model calls that have captures, and completes with the reward of its index."""
+def speak(agents: Agents, said: Callable[[RolloutRequest], Said], *, flawed: int = 0) -> None:
+    """From now on each rollout makes model calls that have captures, and completes with the reward of its index.
+
+    So many more of its calls had tokens that were refused.
+    """
 
     async def behave(event: Event, request: RolloutRequest) -> None:
         calls = said(request)
-        for number in range(len(calls)):
-            await model_call(agents.bus, event.rolloutid, f"m_{number}", calls, number)
+        for place in range(len(calls)):
+            await model_call(agents.bus, event.rolloutid, f"m_{place}", calls, place)
         response = {"id": "r", "object": "response", "created_at": 0, "model": "m", "status": "completed"}
         result = RolloutResult(
             response=msgspec.Raw(msgspec.json.encode({**response, "output": [item(name) for name, _ in calls]})),
             reward=float(request.rollout_index),
             stats=RolloutStats(
-                usage=Usage(output_tokens=3), timings=Timings(queue_s=0.0, total_s=0.0), captured=len(calls)
+                usage=Usage(output_tokens=3),
+                timings=Timings(queue_s=0.0, total_s=0.0),
+                captured=len(calls),
+                flawed=flawed,
             ),
         )
         await agents.end(event, "completed", msgspec.json.encode(result))
@@ -81,9 +87,11 @@ def taken(worker: RolloutWorker, count: int) -> list[Any]:
     return [worker.rollout_buffer.get(timeout=PATIENCE_S) for _ in range(count)]
 
 
-def worker(server: str, config: LogConfig, count: int, **options: Any) -> RolloutWorker:
+def worker(
+    server: str, config: LogConfig, count: int, bounds: Mapping[str, Any] | None = None, **options: Any
+) -> RolloutWorker:
     def connect() -> Any:
-        return Trainer.connect(server, run="grpo", namespace=config.namespace)
+        return Trainer.connect(server, run="grpo", namespace=config.namespace, **(bounds or {}))
 
     return RolloutWorker(connect, tasks(count), group_size=2, **options)
 
@@ -147,6 +155,50 @@ async def test_trl_is_told_when_the_worker_dies(server: str, config: LogConfig) 
         unknown = RolloutWorker(lambda: Trainer.connect("nats://127.0.0.1:1", run="grpo"), tasks(1))
         with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
             await asyncio.to_thread(unknown.start)
+
+
+async def test_trl_gets_other_groups_in_the_place_of_those_with_nothing_to_train_on(
+    server: str, config: LogConfig
+) -> None:
+    """T16: what failed whole, and what has no token, holds no place of what may be asked for at a version."""
+    async with deployed(server, config) as agents:
+        speak(agents, lambda request: TWO_TURNS if number(request) == 3 else [])
+        completes = agents.behave
+
+        async def behave(event: Event, request: RolloutRequest) -> None:
+            await (agents.fail(event) if number(request) == 1 else completes(event, request))
+
+        agents.behave = behave
+        found = worker(server, config, 4, {"groups": 1, "max_lag": 0})
+        await asyncio.to_thread(found.start)
+        try:
+            samples = await asyncio.to_thread(taken, found, 2)
+            assert [sample.metrics["reward"] for sample in samples] == [0.0, 1.0]
+            assert found._trainer is not None
+            assert found._trainer.state().dropped == {"no_samples": 6}
+        finally:
+            await asyncio.to_thread(found.stop)
+
+
+async def test_trl_may_rest_for_longer_than_a_feed_is_patient(
+    server: str, config: LogConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it evaluates, say, and all that may be asked for at its version is in its buffer."""
+    feed = Trainer.feed
+    monkeypatch.setattr(Trainer, "feed", lambda trainer, **given: feed(trainer, **{"patience_s": 0.2, **given}))
+    async with deployed(server, config) as agents:
+        speak(agents, lambda _: TWO_TURNS)
+        found = worker(server, config, 2, {"groups": 1, "max_lag": 0})
+        await asyncio.to_thread(found.start)
+        try:
+            await asyncio.to_thread(taken, found, 2)
+            await asyncio.sleep(0.5)
+            with pytest.raises(WorkerStalled, match="have not ended: 0, groups that were given and not trained on: 1"):
+                found.check_health(0.0)
+            await asyncio.to_thread(found.update_model_version, 1)
+            assert len(await asyncio.to_thread(taken, found, 2)) == 2
+        finally:
+            await asyncio.to_thread(found.stop)
 
 
 def rows(count: int, **fields: Any) -> list[dict[str, Any]]:
@@ -228,12 +280,14 @@ async def test_nemo_rl_is_never_given_tokens_that_do_not_go_on(server: str, conf
         await stream.close()
 
 
-async def test_nemo_rl_hears_of_rollouts_that_failed_and_goes_on(server: str, config: LogConfig) -> None:
+@pytest.mark.parametrize("flawed", [0, 1])
+async def test_nemo_rl_hears_of_rollouts_that_failed_and_goes_on(server: str, config: LogConfig, flawed: int) -> None:
+    """T16: also of one whose tokens were all refused."""
     async with (
         deployed(server, config) as agents,
         Trainer.connect(server, run="grpo", namespace=config.namespace) as trainer,
     ):
-        speak(agents, lambda _: [])
+        speak(agents, lambda _: [], flawed=flawed)
         at_once = agents.behave
 
         async def behave(event: Event, request: RolloutRequest) -> None:
@@ -256,10 +310,14 @@ async def test_nemo_rl_hears_of_rollouts_that_failed_and_goes_on(server: str, co
 
 
 async def test_nemo_rl_hears_that_what_it_asks_for_cannot_be_asked(server: str, config: LogConfig) -> None:
+    """And that a trainer that drops what is too stale leaves rollouts that are waited for unanswered."""
     async with (
         deployed(server, config),
+        Trainer.connect(server, run="bounded", namespace=config.namespace, max_lag=4) as bounded,
         Trainer.connect(server, run="grpo", namespace=config.namespace) as trainer,
     ):
+        with pytest.raises(UsageError, match="open its trainer without max_lag"):
+            RolloutStream(bounded)
         stream = RolloutStream(trainer)
         waiting = list(stream.run_examples(rows(2, agent_ref={"name": "nobody"})))
         async with asyncio.timeout(PATIENCE_S):
@@ -281,10 +339,18 @@ async def test_nemo_rl_gets_its_good_rows_beside_a_bad_one_and_after_a_long_rest
         speak(agents, lambda _: TWO_TURNS)
         stream = RolloutStream(trainer)
         good = list(stream.run_examples(rows(1)))
-        (bad,) = stream.run_examples([{"responses_create_params": 5}])
+        wrong: list[tuple[Any, str]] = [
+            ({"responses_create_params": 5}, "row 0: responses_create_params"),
+            ("go", "row 0: is no object, but str"),
+            ({**rows(1)[0], "agent_ref": "solver"}, 'row 0: agent_ref: is no object with the "name" of an agent'),
+            ({**rows(1)[0], "image": object()}, "row 0: is no JSON"),
+        ]
+        for row, told in wrong:
+            (bad,) = stream.run_examples([row])
+            async with asyncio.timeout(PATIENCE_S):
+                with pytest.raises(InputError, match=told):
+                    await bad
         async with asyncio.timeout(PATIENCE_S):
-            with pytest.raises(InputError):
-                await bad
             assert len(await asyncio.gather(*good)) == 1
             await asyncio.sleep(0.5)  # more than the patience of the feed
             assert len(await asyncio.gather(*stream.run_examples(rows(2)))) == 2

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from orchestrator.archive import archive, new_file
 from orchestrator.audit import audit
 from orchestrator.commands.logs import one_run, runs_of
 from orchestrator.commands.status import _drawn
-from orchestrator.errors import FeedStarved, FeedTaken, UsageError
+from orchestrator.errors import FeedStarved, FeedTaken, InputError, UsageError
 from orchestrator.feed_records import feeds
 from orchestrator.prune import prune
 from orchestrator.settings import RetrySettings
@@ -233,15 +234,63 @@ async def test_an_option_that_no_trainer_has_is_refused(server: str, config: Log
     """A misspelled bound would bound nothing, and a bound that admits nothing would wait for ever."""
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"max_lags": 4}, r"no option 'max_lags'; did you mean 'max_lag'\?"),
-        ({"groups": 0}, "groups is 1 or more, not 0"),
-        ({"max_lag": -1}, "max_lag is 0 or more, not -1"),
-        ({"unfinished": 0}, "unfinished is 1 or more, not 0"),
+        ({"groups": 0}, "groups is a whole number, 1 or more, not 0"),
+        ({"max_lag": -1}, "max_lag is a whole number, 0 or more, not -1"),
+        ({"max_lag": 1.5}, "max_lag is a whole number, 0 or more, not 1.5"),
+        ({"unfinished": 0}, "unfinished is a whole number, 1 or more, not 0"),
+        ({"unfinished": None}, "unfinished is a whole number, 1 or more, not None"),
+        ({"models": "policy"}, "models are several names, as .*, not 'policy'"),
+        ({"models": []}, r"models are several names, as .*, not \[\]"),
+        ({"models": [5]}, "models are names, and 5 is none"),
+        ({"retry": 2}, r"retry is RetrySettings\(…\), not 2"),
+        ({"feed": "a.b"}, "feed 'a.b' may only hold the characters"),
+        ({"feed": 5}, "feed 5 may only hold the characters"),
     ]
     async with deployed(server, config):
         for options, told in wrong:
             with pytest.raises((TypeError, ValueError), match=told):
                 async with connected(server, config, **options):
                     pass
+
+
+async def test_what_no_call_of_a_trainer_can_mean_is_refused_before_anything_happens(
+    server: str, config: LogConfig
+) -> None:
+    """Where it is said, and not where it would have been used: a misspelled cancellation would cancel nothing."""
+    async with deployed(server, config) as agents, connected(server, config, groups=1) as trainer:
+        calls: list[tuple[Callable[[], Any], str]] = [
+            (lambda: trainer.submit(tasks(1), group_size=0), "group_size is a whole number, 1 or more, not 0"),
+            (lambda: trainer.submit(tasks(1), group_size=True), "group_size is a whole number, 1 or more, not True"),
+            (lambda: trainer.submit(tasks(1), epoch=1.0), "epoch is a whole number, 0 or more, not 1.0"),
+            (lambda: trainer.submit(tasks(1)[0]), r"tasks are several: give one alone as \[task\]"),
+            (lambda: trainer.submit("tasks.jsonl"), r"a file as open\(…\)"),
+            (lambda: trainer.submit([{"id": object()}]), "task 1: is no JSON: Encoding objects of type object"),
+            (lambda: trainer.submit([{"id": "\ud800"}]), "task 1: is no JSON: 'utf-8' codec can't encode"),
+            (lambda: trainer.submit(tasks(1), 5), "name one of the agents"),
+            (lambda: trainer.feed(groups=0), "groups is a whole number, 1 or more, not 0"),
+            (lambda: trainer.commit(trainer), "a batch of the feed is committed, not Trainer"),
+            (lambda: trainer.policy_updated(1, "policy"), "models are several names"),
+            (lambda: trainer.weights_changing("1").__aenter__(), "a policy version is a whole number"),
+            (lambda: trainer.cancel(rollout="other-e0-0123456789abcdef-00"), "is no rollout of run 'grpo'"),
+            (lambda: trainer.cancel(group="grpo-e0-0123456789abcdef"), "is no group of run 'grpo'"),
+            (lambda: trainer.cancel(rollout="a", group="b"), "name a rollout or a group, not both"),
+            (lambda: trainer.cancel(reason=5), "reason is a text, not 5"),
+        ]
+        for call, told in calls:
+            with pytest.raises((TypeError, ValueError, UsageError, InputError), match=told):
+                await call()
+        await trainer.submit(tasks(1), group_size=2)
+        batch = await take(trainer)
+        async with connected(server, config) as again:
+            with pytest.raises(ValueError, match="this batch is of another connection of a trainer"):
+                await again.commit(batch)
+            assert ids(await take(again, groups=1)) == ids(batch)
+        with pytest.raises(ValueError, match="reason 'no good' may only hold"):
+            await batch.drop("no good")
+        await batch.drop("short")
+        await batch.commit()
+        assert (trainer.state().dropped, trainer.state().consumed) == ({"short": 2}, 2)
+        assert len(agents.requests) == 2
 
 
 async def test_f7_a_restart_does_not_change_how_much_may_be_asked_for(server: str, config: LogConfig) -> None:
@@ -310,6 +359,33 @@ async def test_f3_with_a_bound_of_0_everything_is_on_policy(server: str, config:
         submitting.cancel()
         assert trainer.state().dropped == {}
         assert trainer.state().staleness == {0: 20}
+
+
+async def test_f3_what_newer_weights_generated_than_were_announced_waits_until_they_are(
+    server: str, config: LogConfig
+) -> None:
+    """F3: how stale it is nobody knows before. An engine whose numbers are not the trainer's is told of."""
+    async with deployed(server, config) as agents, connected(server, config, groups=8) as trainer:
+        weights = {0: (1, 1), 1: (0, 0), 2: (1, 2), 3: (1, 1)}
+        agents.behave = lambda event, request: agents.complete(event, request, policy=weights[number(request)])
+        await trainer.submit(tasks(2), group_size=2)
+        await until_ended(trainer)
+        known = await take(trainer, groups=1, max_lag=0)
+        assert [agents.numbers[group] for group in ids(known)] == [1]
+        unannounced = "1 of what has ended is of policy version 1, and 0 was announced last: call policy_updated"
+        with pytest.raises(FeedStarved, match=unannounced):
+            await take(trainer, groups=1, max_lag=0, patience_s=0.2)
+        await trainer.policy_updated(1)
+        assert (await take(trainer, groups=1, max_lag=0)).lags == {0: 2}
+        await trainer.submit(tasks(1, first=2), group_size=2)
+        await trainer.submit(tasks(1, first=3), group_size=2)
+        await until_ended(trainer)
+        with pytest.raises(FeedStarved, match="1 of what has ended is of policy version 2, and 1 was announced last"):
+            await take(trainer, groups=1, max_lag=1, order="fifo", patience_s=0.2)
+        await trainer.policy_updated(2)
+        ordered = [await take(trainer, groups=1, max_lag=1, order="fifo") for _ in range(2)]
+        assert [agents.numbers[batch.groups[0].id] for batch in ordered] == [2, 3]
+        assert trainer.state().dropped == {}
 
 
 async def test_f6_a_straggler_is_cut_at_its_deadline_and_stops_no_other_group(server: str, config: LogConfig) -> None:

@@ -1,6 +1,7 @@
 """What a trainer asks for: a task is one group, whatever it is handed over as; what is no task is refused."""
 
 import json
+import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -120,9 +121,18 @@ def test_the_agent_may_be_left_out_where_there_is_one() -> None:
     [
         ({}, "say how large a batch is"),
         ({"groups": 2, "tokens": 5}, "say how large a batch is"),
-        ({"groups": 0}, "at least 1"),
+        ({"groups": 0}, "groups is a whole number, 1 or more, not 0"),
+        ({"groups": 1.5}, "groups is a whole number, 1 or more, not 1.5"),
+        ({"rollouts": True}, "rollouts is a whole number, 1 or more, not True"),
+        ({"tokens": "9"}, "tokens is a whole number, 1 or more, not '9'"),
         ({"rollouts": 2, "drop_zero_variance": True}, "compares the rollouts of a group"),
-        ({"groups": 2, "max_lag": -1}, "0 or more"),
+        ({"groups": 2, "max_lag": -1}, "max_lag is a whole number, 0 or more, not -1"),
+        ({"groups": 2, "order": "random"}, "order is one of 'finish', 'fifo', not 'random'"),
+        ({"groups": 2, "drop_zero_variance": 1}, "drop_zero_variance is True or False, not 1"),
+        ({"groups": 2, "straggler_s": -1}, "straggler_s is a number of seconds, 0 or more, not -1"),
+        ({"groups": 2, "straggler_s": math.nan}, "straggler_s is a number of seconds, 0 or more, not nan"),
+        ({"groups": 2, "patience_s": None}, "patience_s is a number of seconds, 0 or more, not None"),
+        ({"groups": 2, "patience_s": "1"}, "patience_s is a number of seconds, 0 or more, not '1'"),
     ],
 )
 def test_options_of_a_feed_that_contradict_each_other_are_refused(options: dict[str, Any], told: str) -> None:
@@ -136,5 +146,5 @@ def test_options_of_a_feed_that_contradict_each_other_are_refused(options: dict[
         "straggler_s": None,
         "patience_s": PATIENCE_S,
     }
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises((TypeError, ValueError), match=told):
         FeedOptions(**{**rest, **options})
