@@ -35,7 +35,9 @@ def save_picture(curves: Curves, path: Path, title: str) -> None:
         staleness.bar(steps, counts, bottom=below, width=1.0, label=f"{lag}", color=plt.get_cmap("viridis")(lag / 4))
         below = [one + other for one, other in zip(below, counts, strict=True)]
     staleness.set(xlabel="step", ylabel="rollouts by staleness, versions")
-    staleness.legend(title="versions behind", ncols=5, fontsize="small")
+    staleness.legend(  # beside the bars, which fill the picture
+        title="versions\nbehind", loc="center left", bbox_to_anchor=(1.0, 0.5), reverse=True, fontsize="small"
+    )
     times = [point.at_s for point in curves.depths]
     depth.plot(times, [point.waiting for point in curves.depths], label="ended, waiting for the trainer")
     depth.plot(times, [point.unfinished for point in curves.depths], label="unfinished")
