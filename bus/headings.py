@@ -63,15 +63,17 @@ def heading_of(subject: str) -> Heading:
     return found
 
 
-async def headings(bus: Bus, *filters: str, partition: int, last: int | None = None) -> AsyncGenerator[Noted, None]:
+async def headings(
+    bus: Bus, *filters: str, partition: int, start: int = 1, last: int | None = None, follow: bool = False
+) -> AsyncGenerator[Noted, None]:
     """The headings of one partition that match a filter (all, if none is given), in the log's order.
 
-    Up to sequence `last`, or to the present end.
+    From sequence `start` up to sequence `last`, to the present end, or for ever with `follow`.
     """
     stream = bus.subjects.stream(partition)
     wanted = filters or (f"{bus.config.namespace}.{partition}.>",)
     connection = bus._connection  # noqa: SLF001 - a part of the same package
-    async with aclosing(read(connection, stream, wanted, start=1, follow=False, sizes=True)) as found:
+    async with aclosing(read(connection, stream, wanted, start=start, follow=follow, sizes=True)) as found:
         async for stored in found:
             if last is not None and stored.seq > last:
                 return

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from contracts.breaks import Break, BreakKind, Conversation, branch_of
-from contracts.call_tokens import CallTokens, Ids, Logprobs, ModelEvents
+from contracts.call_tokens import NOT_CAPTURED, CallTokens, Ids, Logprobs, ModelEvents
 from contracts.errors import OtherTokenizer
 from contracts.events import Recorded
 from contracts.tokens import UNSAMPLED
@@ -95,6 +95,11 @@ class RolloutSamples:
     def breaks_by_kind(self) -> dict[BreakKind, int]:
         """How many breaks there are of each kind."""
         return dict(Counter(found.kind for found in self.breaks))
+
+    @property
+    def refused(self) -> Sequence[Tokenless]:
+        """Of the calls without tokens those that gave some, which cannot be trusted."""
+        return [call for call in self.tokenless if call.why != NOT_CAPTURED]
 
     @cached_property
     def oldest_version(self) -> int | None:

@@ -1,8 +1,9 @@
 """How do the samples of a run leave its log?
 
-Finds the rollouts of a run that completed, reads their samples a few at a time, and hands them to a writer of files.
-What is left out is counted: rollouts that did not complete, those without a token to train on, samples that are
-longer than a packed row. Called by `jetgym export samples`; it never writes into the log.
+Finds the rollouts of a run that completed, reads their samples a few at a time, and hands them to a writer of files,
+with the latest reward where a rollout was scored again. What is left out is counted: rollouts that did not complete,
+those without a token to train on, samples that are longer than a packed row. Called by `jetgym export samples`; it
+never writes into the log.
 """
 
 import asyncio
@@ -15,8 +16,11 @@ import msgspec
 
 from bus import Bus
 from contracts.ids import ROOT_CALL
+from contracts.rollouts import Revised
 from contracts.samples import BreakKind, RolloutSamples
 from orchestrator.errors import UsageError, nearest
+from orchestrator.hints import counted
+from orchestrator.revisions import latest_revisions
 from orchestrator.sample_files import RowWriter
 from orchestrator.sample_rows import Packer, Row, Scored, sample_row
 from orchestrator.samples import read_samples
@@ -40,8 +44,12 @@ class Exported(msgspec.Struct, kw_only=True):
     breaks: dict[BreakKind, int] = {}
     tokenless_calls: int = 0
     """Model calls without tokens, of the rollouts that completed."""
+    refused_calls: int = 0
+    """Of these, the calls whose engine gave tokens that cannot be trusted."""
     tokenless_rollouts: int = 0
     """Rollouts that completed and have no token to train on: none of their calls is in a sample."""
+    revised: int = 0
+    """Rollouts with samples whose reward is that of a later verifier (`replay reverify`)."""
     not_completed: int = 0
     """Rollouts that failed, were cancelled, or have not ended."""
     too_long: tuple[str, ...] = ()
@@ -55,6 +63,8 @@ class Completed(msgspec.Struct, frozen=True, kw_only=True):
     scored: Scored
     models: tuple[str, ...]
     """Names of the model instances that were called in it."""
+    revised: bool
+    """Whether it was scored again."""
 
 
 class _Request(msgspec.Struct):
@@ -86,6 +96,7 @@ async def completed(bus: Bus, run: str) -> tuple[list[Completed], int]:
     others = 0
     for partition in range(bus.config.partitions):
         requests: dict[str, _Request] = {}
+        revisions = await latest_revisions(bus, partition, run)
         asked = f"{bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
         async for recorded in bus.scan(asked, bus.subjects.ended_of(partition, run), partition=partition):
             event = recorded.event
@@ -97,13 +108,16 @@ async def completed(bus: Bus, run: str) -> tuple[list[Completed], int]:
             else:
                 result = _RESULT.decode(await bus.fetch_data(event))
                 models = result.stats.models if result.stats is not None else ()
-                scored = _scored(run, request, result)
-                found.append(Completed(rollout_id=event.rolloutid, scored=scored, models=models))
+                _, revised = revisions.get(event.rolloutid, (0, None))
+                scored = _scored(run, request, result if revised is None else revised)
+                found.append(
+                    Completed(rollout_id=event.rolloutid, scored=scored, models=models, revised=revised is not None)
+                )
         others += len(requests)
     return found, others
 
 
-def _scored(run: str, request: _Request, result: _Result) -> Scored:
+def _scored(run: str, request: _Request, result: _Result | Revised) -> Scored:
     return Scored(
         run_id=run,
         agent=request.agent,
@@ -149,6 +163,7 @@ async def export_samples(
             raise UsageError(f"no rollout of {run} that completed called model {model!r}; {nearest(model, [*called])}")
     packer = Packer(pack) if pack is not None else None
     kinds: Counter[BreakKind] = Counter()
+    flaws: Counter[str] = Counter()
 
     def write(rows: Iterable[Row]) -> None:
         for row in rows:
@@ -160,6 +175,9 @@ async def export_samples(
         told.rollouts += found.trainable
         told.tokenless_rollouts += not found.trainable
         told.tokenless_calls += len(found.tokenless)
+        told.refused_calls += len(found.refused)
+        flaws.update(call.why for call in found.refused)
+        told.revised += found.trainable and rollout.revised
         for sample in found.samples:
             told.samples += 1
             told.tokens += len(sample.tokens)
@@ -172,15 +190,20 @@ async def export_samples(
         told.too_long = tuple(packer.too_long)
     told.breaks = dict(kinds)
     if not told.rows:
-        raise UsageError(f"{run} has nothing to write: {_nothing(told, pack)}")
+        raise UsageError(f"{run} has nothing to write: {_nothing(told, flaws, pack)}")
     return told
 
 
-def _nothing(told: Exported, pack: int | None) -> str:
+def _nothing(told: Exported, flaws: Counter[str], pack: int | None) -> str:
     if told.samples:
         return f"each of its {told.samples:,} samples is longer than a row of {pack:,} tokens: give a larger --pack"
     if not told.tokenless_rollouts:
         return "none of its rollouts completed"
+    if flaws:
+        (why, count), *_ = flaws.most_common(1)
+        return f"the tokens of {counted(flaws.total(), 'model call')} were refused, {count:,} of them since: {why}"
+    if not told.tokenless_calls:
+        return "no rollout that completed called a model"
     return "no token to train on was captured of those that completed: set `token_ids: true` in the model's config"
 
 

@@ -1,7 +1,8 @@
 """How does a trainer's picture of its run come from the log, and get into it?
 
-Reads what a run has asked for and what has ended, asks for groups, and hears the ends as they come. Everything that
-`groups` holds can be read anew: a trainer that starts again knows what the one before knew. Called by `trainer`.
+Reads what a run has asked for and what has ended, asks for groups, and hears as they come the ends, and the groups that
+another trainer asks for. Everything that `groups` holds can be read anew: a trainer that starts again knows what the
+one before knew. Called by `trainer`.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from secrets import token_hex
 from typing import Final
 
 import msgspec
+import structlog
 
 from bus import Bus, Conflict
 from bus.headings import headings, last_sequence
@@ -18,9 +20,10 @@ from contracts.events import Event, Outcome, Recorded
 from contracts.ids import ROOT_CALL, RolloutId, attempt_id
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutStats
 from orchestrator.attempts import ask_again, give_up, request_of_rollout
+from orchestrator.errors import OrchestratorError
 from orchestrator.groups import End, Groups, Member, OpenGroup
 from orchestrator.settings import RetrySettings
-from orchestrator.submission import check_size, epoch_of, member_id, new_group, place_of
+from orchestrator.submission import Place, check_size, epoch_of, member_id, new_group, place_of
 
 READERS: Final = 32
 """Rollouts that are looked up in the log at once."""
@@ -34,15 +37,18 @@ class _Completed(msgspec.Struct):
 _COMPLETED: Final = msgspec.json.Decoder(_Completed)
 _FAILED: Final = msgspec.json.Decoder(RolloutFailure)
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
+_log = structlog.get_logger("run_log")
 
 
 class RunLog:
     """One run in the log."""
 
     def __init__(self, bus: Bus, run: str, groups: Groups, retry: RetrySettings, changed: Callable[[], None]) -> None:
-        """`changed` is called whenever a rollout has ended."""
+        """`changed` is called whenever a rollout has ended, or another trainer has asked for a group."""
         self._bus, self._run, self._groups, self._retry, self._changed = bus, run, groups, retry, changed
         self._next: list[int] = []
+        self._opening: dict[str, list[Event]] = {}
+        """Groups that were just heard of, each with the ends that are to be heard once it is open."""
 
     async def read(self, consumed: set[str]) -> None:
         """Learns what is in the log. What a trainer was killed over, the rest of a group, is asked for.
@@ -55,9 +61,8 @@ class RunLog:
         for partition in range(self._bus.config.partitions):
             last = await last_sequence(self._bus, partition)
             self._next.append(last + 1)
-            requests = f"{self._bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
             ends = self._bus.subjects.ended_of(partition, self._run)
-            async for noted in headings(self._bus, requests, ends, partition=partition, last=last):
+            async for noted in headings(self._bus, self._requests(partition), ends, partition=partition, last=last):
                 rollout = noted.heading.rollout
                 if (place := place_of(self._run, rollout)) is None:
                     continue
@@ -83,6 +88,8 @@ class RunLog:
     async def _restore(self, name: str, attempts: dict[int, int], ended: set[str], consumed: set[str]) -> list[Event]:
         """Opens a group, if not all of it is consumed; returns the ends of its rollouts."""
         recorded, request = await request_of_rollout(self._bus, _attempt(name, *min(attempts.items())))
+        if name in self._groups.open:
+            return []  # it was submitted here meanwhile
         group = new_group(
             name,
             agent=request.agent,
@@ -138,21 +145,55 @@ class RunLog:
             await self._hear(found.event)
 
     async def follow(self) -> None:
-        """Hears what ends, for ever; raises `BusError` when the log is lost."""
+        """Hears what ends and what others ask for, for ever; raises `BusError` when the log is lost."""
         try:
             async with asyncio.TaskGroup() as readers:
                 for partition, start in enumerate(self._next):
-                    readers.create_task(self._follow(partition, start))
+                    readers.create_task(self._follow_ends(partition, start))
+                    readers.create_task(self._follow_requests(partition, start))
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
 
-    async def _follow(self, partition: int, start: int) -> None:
+    async def _follow_ends(self, partition: int, start: int) -> None:
         ends = self._bus.subjects.ended_of(partition, self._run)
         async for recorded in self._bus.scan(ends, partition=partition, start=start, follow=True):
-            await self._hear(recorded.event)
+            event = recorded.event
+            if (place := place_of(self._run, event.rolloutid)) is not None:
+                await self._discover(place, event)
+                await self._hear(event)
+
+    async def _follow_requests(self, partition: int, start: int) -> None:
+        requests = self._requests(partition)
+        async for noted in headings(self._bus, requests, partition=partition, start=start, follow=True):
+            if (place := place_of(self._run, noted.heading.rollout)) is not None:
+                await self._discover(place)
+
+    def _requests(self, partition: int) -> str:
+        return f"{self._bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
+
+    async def _discover(self, place: Place, *ends: Event) -> None:
+        """Opens the group of a rollout that was heard of, if it is not known: another trainer asks for it.
+
+        What is not asked for yet of it is: the other one may have died over it.
+        """
+        if place.group in self._groups.sizes or place.group in self._opening:
+            return
+        early = self._opening[place.group] = list(ends)
+        try:
+            early += await self._restore(place.group, {place.number: place.attempt}, set(), set())
+        except OrchestratorError as error:
+            _log.warning("group_not_known", group=place.group, why=str(error))
+        finally:
+            del self._opening[place.group]
+        for event in early:
+            await self._hear(event)
+        self._changed()
 
     async def _hear(self, event: Event) -> None:
         place = place_of(self._run, event.rolloutid)
+        if place is not None and place.group in self._opening:
+            self._opening[place.group].append(event)
+            return
         group = self._groups.open.get(place.group) if place is not None else None
         if place is None or group is None or place.number >= len(group.members):
             return

@@ -72,7 +72,7 @@ def write_samples(
     """Writes the training samples of the rollouts that completed.
 
     A sample is one branch of a rollout: token IDs, mask, log-probabilities and
-    policy versions, one a token, with the rollout's reward and group. With
+    policy versions, one a token, with the rollout's latest reward and group. With
     --pack, whole samples stand one behind the other in rows with position IDs
     and boundaries; one that is longer than a row is left out and named.
     Ends with code 2 where nothing is left to write, or something fails;
@@ -148,7 +148,10 @@ def _tell(out: Path, found: "Exported", size: int) -> None:
         lines.append(f"conversations whose tokens did not go on: {kinds}")
     if found.tokenless_calls:
         where = f", {counted(found.tokenless_rollouts, 'rollout')} without any" if found.tokenless_rollouts else ""
-        lines.append(f"{counted(found.tokenless_calls, 'model call')} without tokens{where}")
+        why = f", {found.refused_calls:,} of them refused" if found.refused_calls else ""
+        lines.append(f"{counted(found.tokenless_calls, 'model call')} without tokens{why}{where}")
+    if found.revised:
+        lines.append(f"{counted(found.revised, 'rollout')} with the reward of a later verifier")
     if found.not_completed:
         lines.append(f"{counted(found.not_completed, 'rollout')} that did not complete: they have no reward")
     if found.too_long:

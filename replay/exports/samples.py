@@ -1,7 +1,7 @@
 """The training samples of a rollout, one line of JSON each, with the columns of `jetgym export samples`.
 
 Called by `replay export --format samples`. Pure; the trajectory has its captures among its blobs. The reward is the
-latest one. What needs all of a run, packed rows and binary files, the other command makes.
+latest one, with its components. What needs all of a run, packed rows and binary files, the other command makes.
 """
 
 from collections.abc import Iterator
@@ -27,10 +27,10 @@ def sample_lines(trajectory: Trajectory) -> Iterator[bytes]:
     except ContractError as error:
         raise CannotExport(f"rollout {rollout}: {error}") from error
     if not found.trainable:
-        raise CannotExport(
-            f"rollout {rollout} has no token to train on: none was captured (`token_ids: true` in the model's config)"
-        )
+        why = next((call.why for call in found.refused), "none was captured (`token_ids: true` in the model's config)")
+        raise CannotExport(f"rollout {rollout} has no token to train on: {why}")
     request = trajectory.request
+    extra = trajectory.revisions[-1].extra if trajectory.revisions else outcome.extra
     scored = {
         "run_id": request.run_id,
         "agent": request.agent,
@@ -38,7 +38,7 @@ def sample_lines(trajectory: Trajectory) -> Iterator[bytes]:
         "task_index": request.task_index,
         "rollout_index": request.rollout_index,
         "reward": trajectory.reward,
-        "reward_components": bytes(outcome.extra.get("reward_components", b"{}")).decode(),
+        "reward_components": bytes(extra.get("reward_components", b"{}")).decode(),
     }
     for sample in found.samples:
         yield msgspec.json.encode(_line(sample, scored)) + b"\n"

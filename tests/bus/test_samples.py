@@ -11,11 +11,17 @@ import pytest
 from bus import Bus
 from contracts.errors import OtherTokenizer, TwoPayloads
 from contracts.ids import ROOT_CALL
-from contracts.rollouts import RolloutRequest, RolloutResult, RolloutStats, Timings, Usage
+from contracts.rollouts import Revised, RolloutRequest, RolloutResult, RolloutStats, Timings, Usage
+from contracts.tokens import Capture
 from orchestrator.archive import archive, new_file
+from orchestrator.errors import UsageError
+from orchestrator.export import completed, export_samples
 from orchestrator.histories import Readable, ended_history
 from orchestrator.results import read_ending
+from orchestrator.sample_files import writer
 from orchestrator.samples import read_samples
+from replay.errors import CannotExport
+from replay.exports.samples import sample_lines
 from replay.file_source import FileSource, export_lines
 from replay.log_source import LogSource
 from replay.source import load, with_captures
@@ -26,8 +32,8 @@ MANY = 20_000
 """Tokens that do not fit into an event."""
 
 
-async def converse(bus: Bus) -> None:
-    """Two turns, of which the first has a capture that is a claim check."""
+async def converse(bus: Bus, *, flaw: str = "") -> None:
+    """Two turns, of which the first has a capture that is a claim check; with a flaw, neither has tokens."""
     task = RolloutRequest(task=msgspec.Raw(b"{}"), agent="solver", run_id="run")
     await bus.publish(
         bus.event(
@@ -41,6 +47,8 @@ async def converse(bus: Bus) -> None:
     )
     long = capture(range(MANY), [7, 8])
     short = capture([5], [6], cited=("m_0", MANY + 2))
+    if flaw:
+        long = short = Capture(flaw=flaw)
     for key, items, said in (("m_0", ["q"], long), ("m_1", ["q", "a", "t"], short)):
         requested = bus.event(
             "model.requested",
@@ -135,3 +143,45 @@ async def test_a_line_whose_events_contradict_each_other_has_no_tokens_and_is_wr
     found = await read_ending(bus, ended)
     assert isinstance(found, RolloutResult)
     assert found.response == response
+
+
+def completion(reward: float) -> bytes:
+    stats = RolloutStats(usage=Usage(), timings=Timings(queue_s=0, total_s=0), models=("policy",), captured=2)
+    response = msgspec.Raw(msgspec.json.encode({"id": "r", "output": ["a"]}))
+    extra = {"reward_components": msgspec.Raw(b'{"right": %g}' % reward)}
+    return msgspec.json.encode(RolloutResult(response=response, reward=reward, stats=stats, extra=extra))
+
+
+async def test_samples_have_the_latest_reward_and_its_components_whoever_exports_them(bus: Bus, tmp_path: Path) -> None:
+    """`jetgym export samples` and `replay export --format samples` give the same."""
+    await converse(bus)
+    subjects = bus.subjects
+    await bus.publish(
+        bus.event("rollout.completed", subjects.ended("run", ROLLOUT), completion(1.0), rolloutid=ROLLOUT)
+    )
+    for number, reward in enumerate((0.25, 0.5), start=1):
+        said = Revised(reward=reward, extra={"reward_components": msgspec.Raw(b'{"right": %g}' % reward)})
+        data, subject = msgspec.json.encode(said), subjects.revised("run", ROLLOUT, number)
+        await bus.publish(bus.event("rollout.revised", subject, data, rolloutid=ROLLOUT))
+    rollouts, others = await completed(bus, "run")
+    with writer(tmp_path, "jsonl") as into:
+        told = await export_samples(bus, "run", rollouts, into)
+    (line,) = map(msgspec.json.decode, into.files[0].read_bytes().splitlines())
+    source = LogSource(bus, "log")
+    (other,) = map(msgspec.json.decode, sample_lines(await with_captures(source, await load(source, ROLLOUT))))
+    assert line == other
+    assert (line["reward"], line["reward_components"]) == (0.5, '{"right": 0.5}')
+    assert (told.revised, told.samples, others) == (1, 1, 0)
+
+
+async def test_an_export_of_which_all_tokens_were_refused_says_why(bus: Bus, tmp_path: Path) -> None:
+    await converse(bus, flaw="a log-probability is NaN or infinite")
+    ended = bus.event("rollout.completed", bus.subjects.ended("run", ROLLOUT), completion(1.0), rolloutid=ROLLOUT)
+    await bus.publish(ended)
+    rollouts, _ = await completed(bus, "run")
+    refused = "2 model calls were refused, 2 of them since: a log-probability is NaN or infinite"
+    with writer(tmp_path, "jsonl") as into, pytest.raises(UsageError, match=refused):
+        await export_samples(bus, "run", rollouts, into)
+    source = LogSource(bus, "log")
+    with pytest.raises(CannotExport, match="no token to train on: a log-probability is NaN"):
+        list(sample_lines(await with_captures(source, await load(source, ROLLOUT))))

@@ -180,7 +180,7 @@ async def test_f9_a_group_keeps_its_size_and_another_one_is_refused(server: str,
                     await trainer.submit(tasks(2), group_size=3)
                 with pytest.raises(UsageError, match=refused):
                     await other.submit(tasks(2), group_size=3)
-                assert other.state().unfinished == 0
+                await until_ended(other)
                 await (await take(trainer, groups=1)).commit()
             async with connected(server, config) as trainer:
                 for task in tasks(2):
@@ -522,6 +522,50 @@ async def test_two_trainers_of_one_feed_are_told_before_they_train_on_the_same(s
         other = await take(second, groups=1)
         with pytest.raises(FeedTaken, match="another trainer has gone on with feed 'trainer' of run 'grpo'"):
             await other.commit()
+
+
+async def test_a_feed_hears_of_groups_that_another_trainer_asks_for_after_it_connected(
+    server: str, config: LogConfig
+) -> None:
+    """In all partitions, before anything of them has ended; also of one that the other died over, or both ask for."""
+    config = config.model_copy(update={"partitions": 3})
+    async with (
+        deployed(server, config) as agents,
+        connected(server, config, feed="critic") as critic,
+        connected(server, config) as first,
+    ):
+        go = await held(agents)
+        await first.submit(tasks(5), group_size=3)
+        async with asyncio.timeout(PATIENCE_S):
+            while critic.state().unfinished < 5:
+                await critic._bell.wait()
+        assert critic._groups.sizes == first._groups.sizes
+        go.set()
+        batch = await take(critic, groups=5)
+        assert ids(batch) == ids(await take(first, groups=5))
+        assert all(group.rewards == [0.0, 1.0, 2.0] for group in batch.groups)
+        await batch.commit()
+        assert critic.state().staleness == {0: 15}
+        event, request = agents.requests[0]
+        name, half = request.group.replace("-e0-", "-e1-"), event.rolloutid.replace("-e0-", "-e1-")
+        asked = agents.bus.event(
+            "rollout.requested",
+            agents.bus.subjects.request("agents", "solver", 1, half, "run"),
+            msgspec.json.encode(msgspec.structs.replace(request, group=name)),
+            rolloutid=half,
+            callkey="run",
+            replyto=agents.bus.subjects.ended("grpo", half),
+        )
+        await agents.bus.publish(asked)
+        for trainer in (critic, first):
+            (group,) = (await take(trainer, groups=1)).groups
+            assert (group.id, group.rewards) == (name, [0.0, 1.0, 2.0])
+        both = (trainer.submit(tasks(20, first=5), group_size=3) for trainer in (critic, first))
+        assert sum(await asyncio.gather(*both)) >= 20
+        for trainer in (critic, first):
+            assert len(ids(await take(trainer, groups=20))) == 20
+            assert (trainer.state().unfinished, trainer.state().unfinished_rollouts) == (0, 0)
+        assert len(agents.requests) == 3 * (5 + 1 + 20)
 
 
 async def test_what_a_rollout_said_is_read_when_it_is_asked_for(server: str, config: LogConfig) -> None:
