@@ -18,6 +18,7 @@ from contracts.codec import current, decode
 from contracts.errors import InvalidEvent
 from contracts.events import Event, Recorded
 from replay.errors import NoSource
+from replay.source import by_ending
 
 _OUTLINE: Final = ("rollout.requested", "rollout.completed", "rollout.failed", "rollout.cancelled")
 
@@ -26,6 +27,7 @@ class _Head(msgspec.Struct):
     """As much of a line as says where it belongs."""
 
     type: str = ""
+    subject: str = ""
     rolloutid: str = ""
     blob: str = ""
 
@@ -59,7 +61,8 @@ class FileSource:
         self.name = ", ".join(map(str, paths))
         self._rollouts: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
         self._blobs: dict[str, _Place] = {}
-        self._outline = array("Q")
+        self._outlines: defaultdict[tuple[int, str], array[int]] = defaultdict(lambda: array("Q"))
+        """By file and partition, each of which is in the order of its log."""
         self._revisions = array("Q")
         self._deployment = array("Q")
         for place, line in self._lines():
@@ -69,10 +72,9 @@ class FileSource:
         """See `Source`."""
         return list(self._read(self._rollouts[rollout_id])) if rollout_id in self._rollouts else []
 
-    async def stream(self, rollout_id: str) -> AsyncIterator[Recorded]:
+    def stream(self, rollout_id: str) -> AsyncIterator[Recorded]:
         """See `Source`."""
-        for recorded in self._read(self._rollouts.get(rollout_id, array("Q"))):
-            yield recorded
+        return self._stream(self._rollouts.get(rollout_id, array("Q")))
 
     async def data(self, event: Event) -> bytes:
         """See `Source`."""
@@ -87,15 +89,13 @@ class FileSource:
             found = _BLOB.decode(file.readline())
         return bytes(found.data) if found.base64 is None else found.base64
 
-    async def outline(self) -> AsyncIterator[Recorded]:
+    def outline(self) -> AsyncIterator[Recorded]:
         """See `Source`."""
-        for recorded in self._read(self._outline):
-            yield recorded
+        return by_ending([self._stream(places) for places in self._outlines.values()])
 
-    async def revisions(self) -> AsyncIterator[Recorded]:
+    def revisions(self) -> AsyncIterator[Recorded]:
         """See `Source`."""
-        for recorded in self._read(self._revisions):
-            yield recorded
+        return self._stream(self._revisions)
 
     async def deployment(self) -> list[Recorded]:
         """See `Source`."""
@@ -142,11 +142,15 @@ class FileSource:
         if head.rolloutid and head.type != "cancel.requested":  # of its run, as in a log: no part of its trajectory
             self._rollouts[head.rolloutid].extend(place)
         if head.type in _OUTLINE:
-            self._outline.extend(place)
+            self._outlines[place.file, ".".join(head.subject.split(".", 2)[:2])].extend(place)
         elif head.type == "rollout.revised":
             self._revisions.extend(place)
         elif head.type.startswith("deployment."):
             self._deployment.extend(place)
+
+    async def _stream(self, places: "array[int]") -> AsyncIterator[Recorded]:
+        for recorded in self._read(places):
+            yield recorded
 
     def _read(self, places: "array[int]") -> Iterator[Recorded]:
         opened: dict[int, BinaryIO] = {}

@@ -16,6 +16,7 @@ from contracts.deployments import ResolvedDeployment
 from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL
 from replay.errors import NoSource
+from replay.source import by_ending
 
 _RESOLVED: Final = msgspec.json.Decoder(ResolvedDeployment)
 _READER: Final = "replay"
@@ -53,11 +54,10 @@ class LogSource:
         except BusError as error:
             raise NoSource(f"{self.name}: {error}") from error
 
-    async def outline(self) -> AsyncIterator[Recorded]:
-        """See `Source`; the order is that of each partition, one partition after the other."""
-        for partition in range(self.partitions):
-            async for recorded in self._bus.scan(*self._outline_of(partition), partition=partition):
-                yield recorded
+    def outline(self) -> AsyncIterator[Recorded]:
+        """See `Source`."""
+        partitions = range(self.partitions)
+        return by_ending([self._bus.scan(*self._outline_of(each), partition=each) for each in partitions])
 
     def _outline_of(self, partition: int) -> tuple[str, str]:
         requests = f"{self._bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"

@@ -5,6 +5,7 @@ or several things, the error names the ones there are.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Final
 
@@ -52,35 +53,34 @@ async def find_rollout(source: Source, name: str, run: str | None = None) -> str
     if name != LAST and _can_be_id(name):
         async for _ in source.stream(name):
             return name
-    requested: dict[str, None] = {}
+    requested: dict[str, datetime] = {}
     ended = ""
     async for recorded in source.outline():
         if name == LAST and run is not None and not recorded.event.rolloutid.startswith(f"{run}-"):
             continue
         if recorded.event.type == "rollout.requested":
-            requested[recorded.event.rolloutid] = None
+            requested[recorded.event.rolloutid] = recorded.event.time
         else:
             ended = recorded.event.rolloutid
     if name != LAST:
         return one_of(list(requested), name, "rollout")
     if not requested:
         raise UnknownName(f"there is no rollout in {source.name}")
-    return ended or next(reversed(requested))
+    return ended or max(requested, key=requested.__getitem__)
 
 
 async def find_run(source: Source, name: str) -> str:
     """The ID of the run that `name` means among the runs of a source; `last` is the one requested last."""
-    runs: dict[str, None] = {}
+    runs: dict[str, datetime] = {}
     async for recorded in source.outline():
         if recorded.event.type == "rollout.requested":
             run = _RUN.decode(await source.data(recorded.event)).run_id
-            runs.pop(run, None)
-            runs[run] = None
+            runs[run] = max(recorded.event.time, runs.get(run, recorded.event.time))
     if name != LAST:
         return one_of(list(runs), name, "run")
     if not runs:
         raise UnknownName(f"there is no run in {source.name}")
-    return next(reversed(runs))
+    return max(runs, key=runs.__getitem__)
 
 
 def _can_be_id(name: str) -> bool:

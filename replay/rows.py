@@ -148,7 +148,7 @@ async def made(
             if row.reward is not None and rollout in revised:
                 row.first_reward, (row.revisions, row.reward) = row.reward, revised[rollout]
             yield row
-    for row in open_rows.values():
+    for row in sorted(open_rows.values(), key=lambda row: row.started):
         yield row
 
 

@@ -4,7 +4,7 @@ A source is the log of a deployment (`log_source`) or files of exported events (
 All verbs read through this and nothing else, so each works on logs and on files alike. A source never writes.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -35,13 +35,39 @@ class Source(Protocol):
         """What a `dataref` or `captureref` refers to. Raises `NoSource` if it is missing."""
 
     def outline(self) -> AsyncIterator[Recorded]:
-        """The requests and the terminal events of all rollouts, in the order of the log, as a stream."""
+        """The requests and the terminal events of all rollouts as a stream: `by_ending` says in which order."""
 
     def revisions(self) -> AsyncIterator[Recorded]:
         """The `rollout.revised` events of all rollouts, those of one in their order."""
 
     async def deployment(self) -> list[Recorded]:
         """What the deployment said of itself: the `deployment.*` events, in the order of the log."""
+
+
+async def by_ending(outlines: Sequence[AsyncIterator[Recorded]]) -> AsyncIterator[Recorded]:
+    """The outlines of several partitions as one in the order of ending, by the times of the ends.
+
+    Each partition keeps its order, and where the requests stand has no effect on that of the ends: an export and its
+    import, in which they stand elsewhere, have the order of the log.
+    """
+    ends: list[Recorded | None] = [None] * len(outlines)
+    to_read = range(len(outlines))
+    while True:
+        for place in to_read:
+            ends[place] = None
+            async for recorded in outlines[place]:
+                if recorded.event.type != "rollout.requested":
+                    ends[place] = recorded
+                    break
+                yield recorded
+        there = [(found.event.time, place) for place, found in enumerate(ends) if found is not None]
+        if not there:
+            return
+        _, first = min(there)
+        found = ends[first]
+        assert found is not None
+        yield found
+        to_read = range(first, first + 1)
 
 
 async def load(source: Source, rollout_id: str) -> Trajectory:

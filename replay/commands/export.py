@@ -3,6 +3,7 @@
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final, Literal
 
@@ -21,6 +22,7 @@ from replay.exports.samples import sample_lines
 from replay.facts import Facts, facts_of
 from replay.names import find_rollout
 from replay.opening import Where, open_source, run_in
+from replay.page import counted
 from replay.source import Source, load, with_captures
 from replay.trajectory import Trajectory
 
@@ -116,7 +118,7 @@ def export(
     if json:
         write_json(told)
     elif output is not None:
-        errors.print(f"{output}: {told.rollouts:,} rollouts as {format}", markup=False, soft_wrap=True)
+        errors.print(f"{output}: {counted(told.rollouts, 'rollout')} as {format}", markup=False, soft_wrap=True)
     raise typer.Exit(2 if told.left_out else 0)
 
 
@@ -144,18 +146,21 @@ class _Request(msgspec.Struct):
 
 
 async def _chosen(source: Source, names: list[str], run: str | None) -> tuple[list[str], frozenset[str]]:
-    """The rollouts that are meant, in the order of their requests, and their runs. Raises `UnknownName`."""
+    """The rollouts that are meant, in the order of `list`, and their runs. Raises `UnknownName`."""
     wanted = {await find_rollout(source, name, run) for name in names}
     found: list[str] = []
+    open_ones: dict[str, datetime] = {}
     runs: set[str] = set()
     async for recorded in source.outline():
-        if recorded.event.type != "rollout.requested":
-            continue
-        run_id = msgspec.json.decode(await source.data(recorded.event), type=_Request).run_id
         rollout = recorded.event.rolloutid
-        if rollout in wanted if wanted else run in (None, run_id):
+        if recorded.event.type == "rollout.requested":
+            run_id = msgspec.json.decode(await source.data(recorded.event), type=_Request).run_id
+            if rollout in wanted if wanted else run in (None, run_id):
+                open_ones[rollout] = recorded.event.time
+                runs.add(run_id)
+        elif open_ones.pop(rollout, None) is not None:
             found.append(rollout)
-            runs.add(run_id)
+    found += sorted(open_ones, key=open_ones.__getitem__)
     if not found:
         raise UnknownName(f"there is no rollout in {source.name}")
     return found, frozenset(runs)

@@ -97,10 +97,8 @@ def rows_of(run: Opened) -> list[Entry]:
 
 def _find(run: Opened, words: str, order: str) -> _Found:
     rows = rows_of(run)
-    kept = list(filter(filter_of(words), rows)) if words.strip() else list(rows)
-    if order:
-        kept = _sorted(kept, order)
-    return _Found(total=len(rows), rows=kept)
+    kept = filter(filter_of(words), rows) if words.strip() else rows
+    return _Found(total=len(rows), rows=_sorted(list(kept), order or "started"))
 
 
 def _sorted(rows: list[Entry], order: str) -> list[Entry]:

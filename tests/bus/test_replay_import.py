@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bus import Bus, LogConfig
+from bus import Bus, LogConfig, Subjects
 from contracts.codec import decode, encode
 from contracts.events import Recorded
 from replay.bulk import Bulk
@@ -17,9 +17,11 @@ from replay.facts import facts_of
 from replay.file_source import FileSource, export_lines
 from replay.imports import import_events, log_of_file
 from replay.log_source import LogSource
+from replay.names import find_rollout
+from replay.rows import rows
 from replay.source import Source
 from replay.verify import Verdict
-from tests.unit.replay.examples import recorded_run
+from tests.unit.replay.examples import overlapping, recorded_run
 
 
 @pytest.fixture
@@ -67,6 +69,19 @@ async def test_r3_an_export_of_an_import_is_the_same_bytes_and_has_the_same_verd
     assert [found.verdict for found in await verdicts(there)] == ["differs", "same", "same"]
     strip = [msgspec.structs.replace(found, departure=None) for found in await verdicts(source)]
     assert [msgspec.structs.replace(found, departure=None) for found in await verdicts(there)] == strip
+
+
+async def test_an_import_has_the_order_of_ending_and_the_last_of_its_log(server: str, tmp_path: Path) -> None:
+    ending = ["r1-00002-00", "r1-00003-00", "r1-00000-00", "r1-00004-00", "r1-00001-00"]
+    config = LogConfig(namespace="ordered", partitions=2)
+    events = overlapping(recorded_run(5, Subjects("ordered", 2)), [2, 3, 0, 4, 1])
+    export = file(tmp_path / "log.jsonl", events)
+    async with await Bus.connect(server, config, name="test/import", writer="test") as bus:
+        await bus.ensure_log()
+        await import_events(export, bus)
+        for source in (export, LogSource(bus, "there")):
+            assert [row.rollout_id async for row in rows(source, await facts_of(source))] == ending
+            assert await find_rollout(source, "last") == ending[-1]
 
 
 async def test_importing_twice_adds_nothing(bus: Bus, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ from components.agents.conversation import Conversation
 from components.agents.simple_agent.app import SimpleAgent, SimpleAgentConfig
 from components.durable import Call
 from components.loading import digest
-from contracts.codec import decode
+from contracts.codec import decode, encode
 from contracts.events import CallError, Recorded
 from contracts.responses import Response, ResponseCreateParams, function_call, output_message
 from contracts.rollouts import RolloutResult, Verdict
 from contracts.tasks import Task
 from replay.facts import Facts
 from replay.trajectory import Trajectory
-from tests.unit.replay.recorder import SUBJECTS, Recorder, model_reply
+from tests.unit.replay.recorder import START, SUBJECTS, Recorder, model_reply
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 CALCULATOR = SimpleAgentConfig(model="policy", resources="calc_env")
@@ -129,3 +130,16 @@ def edited(events: list[Recorded], seq: int, old: bytes, new: bytes) -> list[Rec
         else:
             changed.append(recorded)
     return changed
+
+
+def overlapping(recorder: Recorder, order: Sequence[int]) -> list[Recorded]:
+    """The events as a log has them in which all rollouts are asked for first and then end in this order of indices."""
+    asked = {each.event.rolloutid: each for each in recorder.log if each.event.type == "rollout.requested"}
+    rollouts = [list(asked)[index] for index in order]
+    rest = [each for name in rollouts for each in recorder.log if each.event.rolloutid == name and each != asked[name]]
+    found = [*(each for each in recorder.log if not each.event.rolloutid), *asked.values(), *rest]
+    times = (START + timedelta(seconds=place) for place in range(len(found)))
+    events = [msgspec.structs.replace(each.event, time=time) for each, time in zip(found, times, strict=True)]
+    return [
+        Recorded(seq=seq, subject=event.subject, event=event, raw=encode(event)) for seq, event in enumerate(events, 1)
+    ]

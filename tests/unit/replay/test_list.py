@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+from bus import Subjects
+from replay.file_source import export_lines
+from tests.unit.replay.examples import overlapping, recorded_run
 from tests.unit.replay.test_cli import Replay, log, replay
 
 __all__ = ["log", "replay"]
@@ -12,6 +15,20 @@ def listed(replay: Replay, log: Path, *arguments: str) -> list[str]:
     code, out, err = replay("list", *arguments, "--file", log, "--json")
     assert code == 0, err
     return [json.loads(line)["rollout_id"] for line in out.splitlines()]
+
+
+def test_an_export_has_the_order_of_ending_and_the_last_of_its_log(replay: Replay, tmp_path: Path) -> None:
+    """Also where the log has partitions, and is written one after the other, as `jetgym log archive` does."""
+    ending = [2, 3, 0, 4, 1]
+    events = overlapping(recorded_run(5, Subjects("jetgym", 2)), ending)
+    in_partitions = sorted(events, key=lambda each: each.subject.split(".")[1])
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(b"".join(line + b"\n" for line in export_lines(in_partitions, {})))
+    export = tmp_path / "export.jsonl"
+    assert replay("export", "--file", log, "-o", export)[0] == 0
+    for file in (log, export):
+        assert listed(replay, file) == [f"r1-{index:05d}-00" for index in ending]
+        assert "r1-00001-00" in replay("show", "last", "--file", file)[1]
 
 
 def test_list_takes_the_words_of_the_web_app(replay: Replay, log: Path) -> None:
