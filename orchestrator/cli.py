@@ -73,7 +73,10 @@ def main() -> int:
     try:
         run_path(str(_SHADOWING))["check_packages"]()
         asked = [arguments[0]] if arguments and arguments[0] in COMMANDS else COMMANDS
-        build(asked)(args=arguments, prog_name="jetgym")
+        from components.output import ending_with_the_reader  # noqa: PLC0415 - only now it is known to be ours
+
+        with ending_with_the_reader():
+            build(asked)(args=arguments, prog_name="jetgym")
     except KeyboardInterrupt:
         return 130
     except Exception as error:

@@ -6,7 +6,6 @@ This is one of the places that may catch every exception.
 """
 
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -90,12 +89,12 @@ def main(*, installed: bool = True) -> None:
     try:
         if installed:
             run_path(str(_SHADOWING))["check_packages"]()
-        build(asked)(args=arguments, prog_name="replay")
+        from components.output import ending_with_the_reader  # noqa: PLC0415 - only now it is known to be ours
+
+        with ending_with_the_reader():
+            build(asked)(args=arguments, prog_name="replay")
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # the reader has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
     except Exception as error:
         if not _can_be_mended(error):
             raise

@@ -1,6 +1,7 @@
 """Which columns can a list of rollouts have, and which rollouts come first?
 
-Called by `replay list`; how a column is drawn, `listing` says.
+Called by `replay list`; how a column is drawn, `listing` says. What it is called, its filter and its order are called
+too (`ui.filters`).
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +50,7 @@ class Top:
         return [*valued, *(row for row in self._rows if self._key(row) is None)][: self._limit]
 
 
-def _versions(row: Entry) -> str:
+def _version(row: Entry) -> str:
     if row.policy is None:
         return ""
     oldest, newest = row.policy
@@ -62,10 +63,11 @@ def _revised(row: Entry) -> str:
 
 MORE: Final[Sequence[Column[Entry]]] = (
     Column("run", lambda row: row.run_id),
-    Column("task", lambda row: row.task),
-    Column("index", lambda row: f"{row.task_index}.{row.rollout_index}", right=True),
+    Column("task", lambda row: str(row.task_index), right=True),
+    Column("index", lambda row: str(row.rollout_index), right=True),
+    Column("text", lambda row: row.task),
     Column("group", lambda row: row.group),
-    Column("versions", _versions, right=True),
+    Column("version", _version, right=True),
     Column("revised", _revised),
     Column("parent", lambda row: row.parent),
     Column("error", lambda row: row.error),

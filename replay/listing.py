@@ -192,7 +192,7 @@ ROLLOUTS: Final[Sequence[Column[Row]]] = (
     Column("turns", lambda row: _count(row.turns), right=True, need=2),
     Column("tools", lambda row: _count(row.tool_calls), right=True, need=3),
     Column("tokens", _tokens, right=True, need=4),
-    Column("time", lambda row: _seconds(row.duration_s), right=True),
+    Column("duration", lambda row: _seconds(row.duration_s), right=True),
     Column("started", lambda row: f"{row.started:%m-%d %H:%M:%S}", need=5),
 )
 RUNS: Final[Sequence[Column[RunRow]]] = (

@@ -69,17 +69,18 @@ def list_rollouts(
     """Lists the rollouts of a run, by default of the newest in results/, in the order in which they ended.
 
     WORDS are joined by "and", a - before one denies it. Compared (< <= = != >=
-    >) are reward, turns, tools, tokens, in, out, duration, queued, version, lag,
-    adoptions, task, rollout and attempt; looked into (:) are id, run, agent, env,
-    outcome, error, group and text, what the task says. Another word is looked
-    for in all of these texts.
+    >) are reward, turns, tools, tokens, in, out, duration, queued, version (the
+    oldest policy), revised, adoptions, task, index (in its group), attempt and
+    started; looked into (:) are rollout, run, agent, environment, outcome, error,
+    group, parent and text, what the task says. Another word is looked for in
+    these texts. The same names are those of --sort and --columns.
 
     \b
     replay list
     replay list --run r1129-1612-x7k2 --failed
     replay list agent:solver "reward<0.5" "duration>10" --limit 10
     replay list "version>=3 -outcome:completed"
-    replay list --sort -tokens --columns rollout,reward,tokens,task
+    replay list --sort -tokens --columns rollout,reward,tokens,text
     replay list --grep "I cannot"
     replay list --url nats://127.0.0.1:4222 --run last
     replay list --json | jq -r 'select(.reward == 1).rollout_id'

@@ -26,7 +26,7 @@ _SIGNS: Final = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq, ":": eq, "!=": n
 
 _NUMBERS: Final[dict[str, Callable[[Entry], float | None]]] = {
     "task": lambda row: row.task_index,
-    "rollout": lambda row: row.rollout_index,
+    "index": lambda row: row.rollout_index,
     "attempt": lambda row: row.attempt,
     "reward": lambda row: row.reward,
     "turns": lambda row: row.turns,
@@ -37,15 +37,15 @@ _NUMBERS: Final[dict[str, Callable[[Entry], float | None]]] = {
     "duration": lambda row: row.duration_s,
     "queued": lambda row: row.queue_s,
     "version": lambda row: row.policy[0] if row.policy is not None else None,
-    "revisions": lambda row: row.revisions,
+    "revised": lambda row: row.revisions,
     "adoptions": lambda row: row.adoptions,
     "started": lambda row: row.started.timestamp(),
 }
 _TEXTS: Final[dict[str, Callable[[Entry], str]]] = {
-    "id": lambda row: row.rollout_id,
+    "rollout": lambda row: row.rollout_id,
     "run": lambda row: row.run_id,
     "agent": lambda row: row.agent,
-    "env": lambda row: row.environment,
+    "environment": lambda row: row.environment,
     "outcome": lambda row: row.outcome,
     "error": lambda row: row.error,
     "group": lambda row: row.group,
@@ -53,7 +53,7 @@ _TEXTS: Final[dict[str, Callable[[Entry], str]]] = {
     "text": lambda row: row.task,
 }
 NAMES: Final = (*_NUMBERS, *_TEXTS)
-"""What can be filtered and sorted by."""
+"""What can be filtered and sorted by; `columns` has a column of each."""
 
 
 def filter_of(text: str) -> Keep:

@@ -1,10 +1,14 @@
 """`replay list`: which rollouts, in which order, with which columns."""
 
 import json
+import re
 from pathlib import Path
 
 from bus import Subjects
+from replay.columns import MORE
 from replay.file_source import export_lines
+from replay.listing import ROLLOUTS
+from replay.ui.filters import NAMES
 from tests.unit.replay.examples import overlapping, recorded_run
 from tests.unit.replay.test_cli import Replay, log, replay
 
@@ -49,8 +53,16 @@ def test_list_finds_what_was_said_anywhere_in_a_rollout(replay: Replay, log: Pat
 
 def test_list_is_sorted_and_has_the_columns_asked_for(replay: Replay, log: Path) -> None:
     assert listed(replay, log, "--sort", "-task", "--limit", "2") == ["r1-00002-00", "r1-00001-00"]
-    code, out, _ = replay("list", "--file", log, "--columns", "index,rollout,versions", "--sort", "-task")
+    code, out, _ = replay("list", "--file", log, "--columns", "task,rollout,version", "--sort", "-task")
     assert code == 0
-    assert [line.split() for line in out.splitlines()[:2]] == [["index", "rollout", "versions"], ["2.0", "r1-00002-00"]]
+    assert [line.split() for line in out.splitlines()[:2]] == [["task", "rollout", "version"], ["2", "r1-00002-00"]]
     code, _, err = replay("list", "--file", log, "--columns", "nothing")
     assert (code, "no column 'nothing'" in err) == (2, True)
+
+
+def test_what_is_filtered_sorted_and_shown_has_one_name_which_the_help_tells(replay: Replay) -> None:
+    """A number is compared, a text is looked into; a column of each can be shown."""
+    assert {column.title for column in (*ROLLOUTS, *MORE)} == set(NAMES)
+    told = re.split(r"\W+", replay("list", "--help")[1])
+    assert set(NAMES) <= set(told)
+    assert "lag" not in told

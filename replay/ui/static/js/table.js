@@ -10,23 +10,23 @@ const PAGE = 100;
 const KEPT = 24;
 const SOON_MS = 1000;
 
-// `wide` columns are left out where there is little room, `more` ones where there is least; `if` says whether a column has anything to show.
+// Names are those of `replay list`. `wide` columns are left out where there is little room, `more` ones where there is least; `if` says whether a column has anything to show.
 const COLUMNS = [
-  { id: "task", sort: "task", name: "task", width: "76px", cell: (row) => h("span", { class: "mono" },
+  { name: "task", width: "76px", cell: (row) => h("span", { class: "mono" },
     String(row.task_index), h("span", { class: "faint" }, ` · ${row.rollout_index}`), row.attempt ? h("span", { class: "warn" }, ` a${row.attempt}`) : null) },
-  { id: "text", sort: "text", name: "what the user says", width: "minmax(60px, 1fr)", cell: (row) => h("span", { class: "clip" }, row.task) },
-  { id: "agent", sort: "agent", name: "agent", width: "minmax(80px, 150px)", wide: true, cell: (row) => h("span", { class: "clip soft" }, row.agent),
+  { name: "text", width: "minmax(60px, 1fr)", cell: (row) => h("span", { class: "clip" }, row.task) },
+  { name: "agent", width: "minmax(80px, 150px)", wide: true, cell: (row) => h("span", { class: "clip soft" }, row.agent),
     if: (charts) => Object.keys(charts?.agents ?? {}).length > 1 },
-  { id: "reward", sort: "reward", name: "reward", width: "132px", right: true, cell: outcome },
-  { id: "turns", sort: "turns", name: "turns", width: "58px", right: true, more: true, cell: (row) => number(row.turns) },
-  { id: "tools", sort: "tools", name: "tools", width: "58px", right: true, wide: true, cell: (row) => number(row.tool_calls) },
-  { id: "tokens", sort: "out", name: "tokens", width: "112px", right: true, wide: true, cell: (row) => row.output_tokens === null ? ""
+  { name: "reward", width: "132px", right: true, cell: outcome },
+  { name: "turns", width: "58px", right: true, more: true, cell: (row) => number(row.turns) },
+  { name: "tools", width: "58px", right: true, wide: true, cell: (row) => number(row.tool_calls) },
+  { name: "tokens", width: "112px", right: true, wide: true, cell: (row) => row.output_tokens === null ? ""
     : [h("span", { class: "faint" }, `${short(row.input_tokens)} + `), short(row.output_tokens)] },
-  { id: "version", sort: "version", name: "policy", width: "70px", right: true, wide: true, cell: (row) => row.policy === null ? "" : [...new Set(row.policy)].join("–"),
+  { name: "version", width: "74px", right: true, wide: true, cell: (row) => row.policy === null ? "" : [...new Set(row.policy)].join("–"),
     if: (charts) => charts?.versions?.some((each) => each !== null) },
-  { id: "queued", sort: "queued", name: "queued", width: "78px", right: true, wide: true, cell: (row) => h("span", { class: "soft" }, seconds(row.queue_s)) },
-  { id: "duration", sort: "duration", name: "time", width: "84px", right: true, more: true, cell: (row) => seconds(row.duration_s) },
-  { id: "started", sort: "started", name: "started", width: "112px", right: true, wide: true, cell: (row) => h("span", { class: "soft" }, time(row.started)) },
+  { name: "queued", width: "78px", right: true, wide: true, cell: (row) => h("span", { class: "soft" }, seconds(row.queue_s)) },
+  { name: "duration", width: "84px", right: true, more: true, cell: (row) => seconds(row.duration_s) },
+  { name: "started", width: "112px", right: true, wide: true, cell: (row) => h("span", { class: "soft" }, time(row.started)) },
 ];
 
 function outcome(row) {
@@ -75,11 +75,11 @@ export function rolloutTable({ run, open, order, told }) {
     layout("--columns-narrow", (column) => column.wide);
     layout("--columns-least", (column) => column.wide || column.more);
     put(head, h("span"), columns.map((column) => {
-      const down = asked.sort === `-${column.sort}`;
-      const up = asked.sort === column.sort;
+      const down = asked.sort === `-${column.name}`;
+      const up = asked.sort === column.name;
       return h("button", { class: `cell plain ${column.right ? "right" : ""} ${column.wide ? "wide" : column.more ? "more-room" : ""} ${up || down ? "on" : ""}`,
         "aria-sort": up ? "ascending" : down ? "descending" : "none", tabindex: "-1",
-        onclick: () => order(down ? column.sort : up ? "" : `-${column.sort}`) },
+        onclick: () => order(down ? column.name : up ? "" : `-${column.name}`) },
       column.name, up ? " ↑" : down ? " ↓" : "");
     }));
   }

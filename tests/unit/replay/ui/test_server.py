@@ -45,7 +45,7 @@ async def test_a_window_of_the_table_is_filtered_sorted_and_cut(tmp_path: Path) 
 async def test_what_makes_no_sense_is_refused_with_the_reason(tmp_path: Path) -> None:
     async with serving(tmp_path, recorded_run().log) as pages:
         wrong = await pages.get(R, 400, filter="rewards<1")
-        assert wrong["error"].startswith("nothing is called 'rewards'; there are: task, rollout")
+        assert wrong["error"].startswith("nothing is called 'rewards'; there are: task, index")
         assert (await pages.get(R, 400, sort="colour"))["error"].startswith("no column is called 'colour'")
         assert (await pages.get(R, 400, offset="-1"))["error"] == "offset is a number, and '-1' is none"
         assert "error" in await pages.get(f"{R}/a.b", 404)
