@@ -22,7 +22,7 @@ from contracts.events import CallError
 from contracts.rollouts import RolloutResult
 from replay.breaks import FORMS, Break, read_break, stops
 from replay.errors import Misused, ReplayError
-from replay.page import Page, number, safe
+from replay.page import Page, counted, number, safe
 from replay.points import point
 from replay.stepping import Branch, Stepper
 from replay.trajectory import Call
@@ -254,7 +254,9 @@ class Debugger(cmd.Cmd):
         key = f" {state.call_key}" if state.call_key else ""
         told = f"[{state.position}/{state.last}] "
         told += f"event {state.seq} {state.type}{key}, {state.at_s:.3f} s" if state.position else "before the start"
-        self._say(f"{told}, turn {state.turns}, {state.tokens:,} tokens" + (f"  ({met})" if met else ""), "bold")
+        self._say(
+            f"{told}, turn {state.turns}, {counted(state.tokens, 'token')}" + (f"  ({met})" if met else ""), "bold"
+        )
         for path, frames in state.frames.items():
             self._say(f"  {path:<6} {frames[-1] if frames else ''}")
         waiting = [call if isinstance(call, str) else _call(call) for call in stepper.waiting()]

@@ -1,8 +1,8 @@
 """What does a reply, or a task, look like after an edit?
 
 Called by `fork`. Pure. A place in it is named by a path of keys and indices, `output.0.content.0.text`; -1 is the last.
-`text` is what a model said last, instead of
-whatever it did where it said nothing. A value is JSON where it can be; what was a text stays one.
+`text` is what a model said last, instead of whatever it did where it said nothing. A value is JSON where it can be;
+what was a text stays one. What comes of it is checked (`forms`).
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from contracts.events import CallError
 from contracts.responses import output_message
 from contracts.rollouts import ToolOutput
 from replay.errors import Misused
+from replay.forms import check_reply, check_task
 from replay.trajectory import Call
 
 TEXT: Final = "text"
@@ -40,13 +41,32 @@ def edited_reply(call: Call, data: bytes, edit: Edit) -> tuple[str, bytes]:
     """Type and data of the edited reply, whose data was this. Raises `Misused`."""
     if edit.drop:
         return f"{call.what}.failed", msgspec.json.encode(_DROPPED)
-    if edit.reply is not None:
-        return f"{call.what}.replied", _with_snapshot(call, data, _checked(edit.reply))
     assert call.replied is not None
-    return call.replied.event.type, edited(data, edit.fields)
+    if edit.reply is None:
+        found, what = _edited(data, edit.fields), "failed" if call.failed else call.what
+        check_reply(what, found, data, _told(edit.fields))
+        return call.replied.event.type, found
+    reply = _json(edit.reply)
+    if call.what == "tool":
+        reply = _as_output(reply)
+    check_reply(call.what, reply, data, f"--set-reply for call {call.key}")
+    if call.what == "tool" and not call.failed:
+        reply = _with_snapshot(reply, data)
+    return f"{call.what}.replied", reply
 
 
-def edited(data: bytes, fields: Sequence[str]) -> bytes:
+def edited_task(task: bytes, fields: Sequence[str]) -> bytes:
+    """A task with some of its fields set. Raises `Misused`."""
+    found = _edited(task, fields)
+    check_task(found, _told(fields))
+    return found
+
+
+def _told(fields: Sequence[str]) -> str:
+    return " ".join(f"--edit {field}" for field in fields)
+
+
+def _edited(data: bytes, fields: Sequence[str]) -> bytes:
     """JSON with some of its fields set. Raises `Misused` that names what is there."""
     tree = msgspec.json.decode(data)
     for field in fields:
@@ -57,20 +77,22 @@ def edited(data: bytes, fields: Sequence[str]) -> bytes:
     return msgspec.json.encode(tree)
 
 
-def _with_snapshot(call: Call, before: bytes, reply: bytes) -> bytes:
+def _as_output(reply: bytes) -> bytes:
+    """The reply of a tool, of which the output alone may be given."""
+    return reply if reply.startswith(b"{") else msgspec.json.encode(ToolOutput(output=msgspec.Raw(reply)))
+
+
+def _with_snapshot(reply: bytes, before: bytes) -> bytes:
     """A tool's output is only what the agent reads: the session stays as the call left it."""
-    if call.what != "tool" or call.replied is None or call.failed:
+    new = msgspec.json.decode(reply, type=ToolOutput)
+    if new.snapshot is not None:
         return reply
-    try:
-        new = msgspec.json.decode(reply, type=ToolOutput)
-    except msgspec.ValidationError:
-        new = ToolOutput(output=msgspec.Raw(reply))
-    if new.snapshot is None:
-        new = msgspec.structs.replace(new, snapshot=msgspec.json.decode(before, type=ToolOutput).snapshot)
-    return msgspec.json.encode(new)
+    return msgspec.json.encode(
+        msgspec.structs.replace(new, snapshot=msgspec.json.decode(before, type=ToolOutput).snapshot)
+    )
 
 
-def _checked(reply: bytes) -> bytes:
+def _json(reply: bytes) -> bytes:
     try:
         return msgspec.json.encode(msgspec.json.decode(reply))
     except msgspec.DecodeError as error:

@@ -41,7 +41,9 @@ def draw_summary(summary: Summary, console: Console) -> None:
     total = sum(counts.values())
     told = Text.assemble((f"{counted(total, 'rollout')}: ", "bold"), (f"{counts['same']:,} same", "bold green"))
     if counts["differs"]:
-        told.append(", ").append(f"{counts['differs']:,} depart", style="bold red")
+        told.append(", ").append(
+            f"{counts['differs']:,} {'departs' if counts['differs'] == 1 else 'depart'}", style="bold red"
+        )
     if counts["could not run"]:
         told.append(", ").append(f"{counts['could not run']:,} could not run", style="bold yellow")
     page.write(told)

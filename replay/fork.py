@@ -21,7 +21,7 @@ from contracts.codec import encode
 from contracts.events import NOTHING, Event, Recorded
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import Fork, RolloutRequest
-from replay.edits import Edit, edited, edited_reply
+from replay.edits import Edit, edited_reply, edited_task
 from replay.errors import Misused
 from replay.payloads import Heads
 from replay.points import Point
@@ -80,7 +80,7 @@ class Plan:
         before = self.parent.request
         task = bytes(before.task)
         if self._target is None and self.changes.edit.fields:
-            task = edited(task, self.changes.edit.fields)
+            task = edited_task(task, self.changes.edit.fields)
         return msgspec.structs.replace(
             before,
             task=msgspec.Raw(task),

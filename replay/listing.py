@@ -122,7 +122,7 @@ class RowTable(Generic[AnyRow]):
             told.append(f"{self._flying:,} in flight")
         self._console.print(Text(", ".join(told), style="bold"))
         if (left := self._seen - self._shown) > 0:
-            self._console.print(Text(f"the first {self._shown:,} are shown, {left:,} are not: --limit 0", style="dim"))
+            self._console.print(Text(f"shown: the first {self._shown:,}; {left:,} more with --limit 0", style="dim"))
 
 
 def draw_runs(runs: Sequence[RunRow], console: Console) -> None:

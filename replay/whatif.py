@@ -72,20 +72,23 @@ def _told(plan: Plan, fork: Trajectory, ahead: Upcoming) -> Whatif:
     if ahead.result is not None:
         return _ending(plan, fork, ahead.result, found)
     calls = []
+    routed = fork.request.fork.routed if fork.request.fork is not None else {}
     for call in ahead.calls:
         request = fork.whole(call.what, call.data, f"call {call.key}")
         recorded = parent.calls.get(call.key)
-        compared, differences = _compared(recorded, call.what, call.instance, request, parent)
+        instance = routed.get(call.instance, call.instance)
+        target = f"{call.what} {instance}"
+        compared, differences = _compared(recorded, target, request, parent)
         calls.append(
             Next(
                 key=call.key,
                 what=call.what,
-                instance=call.instance,
+                instance=instance,
                 file=call.file,
                 line=call.line,
                 request=msgspec.Raw(request),
                 compared=compared,
-                instead_of=_target(recorded) if recorded is not None and compared == "differs" else "",
+                instead_of=_target(recorded) if recorded is not None and _target(recorded) != target else "",
                 changes=differences,
             )
         )
@@ -94,12 +97,12 @@ def _told(plan: Plan, fork: Trajectory, ahead: Upcoming) -> Whatif:
 
 
 def _compared(
-    recorded: Call | None, what: str, instance: str, request: bytes, parent: Trajectory
+    recorded: Call | None, target: str, request: bytes, parent: Trajectory
 ) -> tuple[Literal["same", "differs", "new"], tuple[Change, ...]]:
     if recorded is None:
         return "new", ()
     found = tuple(changes(parent.asked(recorded), request))
-    same = not found and (recorded.what, recorded.instance) == (what, instance)
+    same = not found and _target(recorded) == target
     return "same" if same else "differs", found
 
 

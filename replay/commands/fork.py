@@ -53,7 +53,7 @@ from replay.fork import Plan
 from replay.listing import ROLLOUTS, RowTable
 from replay.log_source import open_bus
 from replay.opening import Where, choose
-from replay.page import Page, number
+from replay.page import Page, counted, number
 from replay.places import Place, live_url, log_of, read_config
 from replay.rows import Row
 from replay.whatif import whatif
@@ -169,7 +169,7 @@ async def _fork(
     writer = f"fork-{token_hex(4)}"
     async with _live(goal, forks, writer) as bus:
         await check_served(bus, plan.agent)
-        with errors.status(f"{count} forks go on in {goal.where}"):
+        with errors.status(f"waiting for {counted(count, 'fork')} in {goal.where}"):
             for each in forks:
                 await unless_full(bus, write(bus, plan, each, writer))
             rows = await _all_ended(bus, forks, facts)
@@ -266,7 +266,8 @@ def _draw(plan: Plan, rows: list[Row], goal: _Goal) -> None:
     at = f"before event {plan.before}" if plan.before else "from its task"
     console.print(
         Text.assemble(
-            (plan.parent.rollout_id, "bold"), f" (reward {reward}), {at}, {len(plan.shared)} calls shared; forks:"
+            (plan.parent.rollout_id, "bold"),
+            f" (reward {reward}), {at}, {counted(len(plan.shared), 'call')} shared; forks:",
         )
     )
     table = RowTable(console, None, ROLLOUTS)

@@ -15,6 +15,7 @@ from replay.commands.common import Json, Url, console, run_async, write_json
 from replay.errors import Contradicted, Misused
 from replay.file_source import FileSource
 from replay.imports import Imported, import_events, log_of_file
+from replay.page import counted
 
 
 def add_to(app: typer.Typer) -> None:
@@ -64,7 +65,7 @@ def import_file(
     else:
         already = f", {told.there:,} of them were there" if told.there else ""
         console.print(
-            f"{told.rollouts:,} rollouts, {told.events:,} events{already}: {output or url}",
+            f"{counted(told.rollouts, 'rollout')}, {counted(told.events, 'event')}{already}: {output or url}",
             markup=False,
             soft_wrap=True,
         )

@@ -143,14 +143,14 @@ def draw(tools: list[ToolRow], problems: Mapping[str, int]) -> None:
     for row in sorted(tools, key=lambda row: (-row.differs, row.tool)):
         total = row.same + row.differs + row.could_not_run
         style = "yellow" if row.could_not_run else "red" if row.differs else "green"
-        told = f"{counted(total, 'call')}, {row.same:,} the same, {row.differs:,} differ"
+        told = f"{counted(total, 'call')}, {row.same:,} the same, {row.differs:,} different"
         told += f", {row.could_not_run:,} could not be made" if row.could_not_run else ""
         console.print(Text.assemble((f"{row.instance} {row.tool}", "bold"), "  ", (told, style)), soft_wrap=True)
         for call in row.examples:
             said = Text(call.reason) if call.reason else told_pieces(word_pieces(_text(call.was), _text(call.now)))
             console.print(Text.assemble((f"  {call.rollout_id} {call.call}  ", "dim"), said), soft_wrap=True)
     for why, count in problems.items():
-        console.print(f"{count:,} times: {why}", style="yellow", markup=False, soft_wrap=True)
+        console.print(f"{counted(count, 'time')}: {why}", style="yellow", markup=False, soft_wrap=True)
 
 
 def _text(output: msgspec.Raw) -> str:

@@ -127,7 +127,7 @@ def draw(scores: list[Rescore], changes: list[Change], *, dry_run: bool) -> None
     if counts["could not run"]:
         told += f", {counts['could not run']:,} could not be scored"
     if counts["not scored"]:
-        told += f", {counts['not scored']:,} have no verifier of their own"
+        told += f", {counts['not scored']:,} without a verifier of its own"
     console.print(told, style="bold", markup=False)
     for change in [each for each in changes if each.was != each.reward or each.flips][:_SHOWN]:
         one, other = change.advantages
@@ -144,7 +144,7 @@ def draw(scores: list[Rescore], changes: list[Change], *, dry_run: bool) -> None
         if why := score.reason.replace(score.rollout_id, "…"):
             reasons.setdefault(why, []).append(score.rollout_id)
     for why, ids in sorted(reasons.items(), key=lambda reason: -len(reason[1]))[:_SHOWN]:
-        console.print(f"  {len(ids):,} times: {why}", style="yellow", markup=False, soft_wrap=True)
+        console.print(f"  {counted(len(ids), 'time')}: {why}", style="yellow", markup=False, soft_wrap=True)
         console.print(f"    such as {', '.join(ids[:EXAMPLES])}", style="dim", soft_wrap=True)
     flipped = sum(change.flips for change in changes)
     if flipped:

@@ -37,7 +37,7 @@ from replay.commands.forking import (
 )
 from replay.findings import draw_departure
 from replay.opening import Where
-from replay.page import Page, cut, number, safe
+from replay.page import Page, counted, cut, number, safe
 from replay.verify import Resolved
 from replay.whatif import Next, Whatif, whatif
 
@@ -104,7 +104,7 @@ async def _whatif(place: Where, asked: Asks, override: Resolved | None, deadline
 def draw_whatif(found: Whatif) -> None:
     """Writes what comes next."""
     page = Page(console)
-    page.write(Text.assemble((found.rollout_id, "bold"), f", after {found.shared} shared calls"))
+    page.write(Text.assemble((found.rollout_id, "bold"), f", after {counted(found.shared, 'shared call')}"))
     if found.departure is not None:
         draw_departure(found.departure, page)
     elif found.error:
@@ -119,7 +119,8 @@ def draw_whatif(found: Whatif) -> None:
 
 def _draw_call(call: Next, page: Page) -> None:
     style = "green" if call.compared == "same" else "yellow"
-    told = Text.assemble((f"{call.what} {call.instance}", "bold"), "  ", (_COMPARED[call.compared], style))
+    how = f"instead of {call.instead_of}, which is recorded" if call.instead_of else _COMPARED[call.compared]
+    told = Text.assemble((f"{call.what} {call.instance}", "bold"), "  ", (how, style))
     page.write(told, first="  ", rest="  ", right=Text(f"{call.key} at {Path(call.file).name}:{call.line}", "dim"))
     if call.compared == "new":
         text, left = cut(safe(bytes(call.request).decode(errors="replace")), lines=_LINES, characters=_CHARACTERS)

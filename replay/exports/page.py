@@ -14,7 +14,7 @@ from contracts.events import CallError
 from contracts.rollouts import RolloutFailure, RolloutResult, ToolCall
 from replay.facts import Facts
 from replay.items import Said, call_text, said_of_item, said_of_output
-from replay.page import number, safe, seconds
+from replay.page import counted, number, safe, seconds
 from replay.timeline import News, Step, timeline
 from replay.trajectory import Call, Trajectory
 
@@ -63,7 +63,7 @@ def _header(trajectory: Trajectory, facts: Facts) -> str:
     if trajectory.ended is not None:
         lines.append(("time", seconds(trajectory.offset(trajectory.ended))))
     if outcome is not None and (stats := outcome.stats) is not None:
-        lines.append(("turns", f"{stats.turns} model calls, {stats.tool_calls} tool calls"))
+        lines.append(("turns", f"{counted(stats.turns, 'model call')}, {counted(stats.tool_calls, 'tool call')}"))
         lines.append(("tokens", f"{stats.usage.input_tokens:,} in, {stats.usage.output_tokens:,} out"))
     lines.append(("workers", ", ".join(trajectory.workers)))
     told = "".join(f"<dt>{_text(label)}</dt><dd>{_text(value)}</dd>" for label, value in lines if value)

@@ -74,7 +74,7 @@ def test_list_prints_a_table_that_fits_the_terminal(replay: Replay, log: Path) -
 def test_list_counts_what_it_does_not_show(replay: Replay, log: Path) -> None:
     _, out, _ = replay("list", "--file", log, "--limit", "1")
     assert "3 rollouts, mean reward 1" in out
-    assert "2 are not" in out
+    assert "shown: the first 1; 2 more with --limit 0" in out
 
 
 def test_list_as_json_is_one_object_a_line(replay: Replay, log: Path) -> None:

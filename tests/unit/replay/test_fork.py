@@ -1,6 +1,7 @@
 """What a fork shares with its parent, and what an agent's code does after it."""
 
 import random
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -9,14 +10,20 @@ from msgspec import structs
 from components.agents.base import Agent, AgentConfig
 from components.agents.simple_agent.app import SimpleAgent
 from contracts.events import CallError
-from contracts.responses import Response, ResponseCreateParams, user_message
+from contracts.responses import Response, ResponseCreateParams, output_message, user_message
 from contracts.rollouts import RolloutResult
+from replay.bulk import Bulk
+from replay.commands.whatif import draw_whatif
 from replay.edits import Edit
 from replay.engine import departure_of, upcoming
 from replay.errors import Misused, UnknownName
+from replay.facts import facts_of
+from replay.file_source import FileSource, export_lines
 from replay.fork import Changes, Plan
 from replay.points import point
+from replay.source import load
 from replay.trajectory import Trajectory
+from replay.whatif import whatif
 from tests.unit.replay.examples import (
     CALC,
     CALCULATOR,
@@ -27,7 +34,7 @@ from tests.unit.replay.examples import (
     task,
     trajectory_of,
 )
-from tests.unit.replay.recorder import Recorder
+from tests.unit.replay.recorder import Recorder, model_reply
 
 
 class Dicing(Agent[AgentConfig]):
@@ -56,6 +63,7 @@ def recorded(agent: str, seed: int = 0) -> Trajectory:
 
 
 NOTHING = Edit()
+MODEL_REPLY = model_reply(output_message("12", item_id="msg_1"))
 
 
 def plan(parent: Trajectory, at: str, edit: Edit = NOTHING, **changes: object) -> Plan:
@@ -193,6 +201,23 @@ def test_calls_can_go_to_another_model_from_the_point_on() -> None:
     assert {call.instance for call in fork.calls.values() if call.what == "model"} == {"policy"}
 
 
+async def test_whatif_tells_the_model_that_is_called_and_the_one_that_it_takes_the_place_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "log.jsonl").write_bytes(b"\n".join(export_lines(recorded_run(1).log, {})))
+    source = FileSource([tmp_path / "log.jsonl"])
+    parent = await load(source, "r1-00000-00")
+    async with Bulk(source, await facts_of(source), None, []) as bulk:
+        found = await whatif(plan(parent, "turn:2", routed={"policy": "judge"}), bulk)
+        same = await whatif(plan(parent, "turn:2"), bulk)
+    assert [(call.instance, call.instead_of, call.compared) for call in found.calls] == [
+        ("judge", "model policy", "differs")
+    ]
+    assert [(call.instance, call.instead_of, call.compared) for call in same.calls] == [("policy", "", "same")]
+    draw_whatif(found)
+    assert "model judge  instead of model policy, which is recorded" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("at", "edit", "says"),
     [
@@ -206,12 +231,27 @@ def test_calls_can_go_to_another_model_from_the_point_on() -> None:
         ("turn:1", Edit(fields=("a",)), "PATH=VALUE"),
         ("turn:1", Edit(reply=b"{"), "no JSON"),
         ("m1_0", Edit(fields=("text=a",)), "no model's reply"),
+        ("turn:1", Edit(reply=b'{"output":"8"}'), "for call m_0: that is not a model's reply: id: Field required"),
+        ("turn:1", Edit(fields=("output=5",)), "--edit output=5: that is not a model's reply: output: "),
+        ("m1_0", Edit(reply=MODEL_REPLY), "that is not a tool's output: it has no id, object"),
+        ("m1_0", Edit(reply=b"47"), "that is not a tool's output: output"),
+        ("m1_0", Edit(reply=b'{"reward":1}'), "that is not a tool's output: .*missing required field `output`"),
+        ("m_2", Edit(fields=("reward=much",)), "--edit reward=much: that is not a verdict"),
+        ("0", Edit(fields=("responses_create_params.input=5",)), "that is no task: input"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_what_there_is(at: str, edit: Edit, says: str) -> None:
     parent = trajectory_of(recorded_run(1))
     with pytest.raises(Misused, match=says):
         plan(parent, at, edit).trajectory()
+
+
+@pytest.mark.parametrize(
+    ("at", "reply"), [("turn:1", MODEL_REPLY), ("m1_0", b'"47"'), ("m1_0", b'{"output":[]}'), ("m_2", b'{"reward":0}')]
+)
+def test_a_reply_of_its_kind_takes_the_place_of_the_recorded_one(at: str, reply: bytes) -> None:
+    found = plan(trajectory_of(recorded_run(1)), at, Edit(reply=reply)).trajectory()
+    assert reply in b"".join(event.raw for event in found.events)
 
 
 def test_a_call_that_is_not_there_is_named_with_those_that_are() -> None:

@@ -55,7 +55,7 @@ def test_r7_retool_says_which_tool_differs_and_how(replay: Replay, tmp_path: Pat
     assert replay("retool", "--file", SOLVER)[0] == 0
     code, out, _ = replay("retool", "--file", flaky(tmp_path))
     assert code == 1
-    assert "counter get_counter_value  1 call, 0 the same, 1 differ" in out
+    assert "counter get_counter_value  1 call, 0 the same, 1 different" in out
     assert "[-9-]{+8+}" in out
     code, out, _ = replay("retool", "--file", SOLVER, "--json")
     assert [json.loads(line)["verdict"] for line in out.splitlines()] == ["same"] * 3
@@ -91,8 +91,8 @@ def test_a_rollout_that_only_a_called_agent_was_scored_in_is_named_and_the_other
     delegating = GOLDEN / "delegating.jsonl"
     code, out, _ = replay("reverify", "--file", SOLVER, "--file", delegating, "--dry-run")
     assert code == 0
-    assert "1 rollout scored again: 1 the same, 0 changed, 1 have no verifier of their own" in out
-    assert "1 times: its verifier was asked by an agent that it called (solver), not by its own" in out
+    assert "1 rollout scored again: 1 the same, 0 changed, 1 without a verifier of its own" in out
+    assert "1 time: its verifier was asked by an agent that it called (solver), not by its own" in out
     code, out, _ = replay("reverify", "--file", delegating, "--dry-run", "--json")
     found = json.loads(out)
     assert (code, found["verdict"]) == (2, "not scored")

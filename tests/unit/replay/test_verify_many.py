@@ -30,7 +30,7 @@ def test_several_processes_come_to_the_verdicts_of_one(replay: Replay, log: Path
 def test_verdicts_go_into_files_beside_the_summary(replay: Replay, log: Path, tmp_path: Path) -> None:
     tamper(log, "r1-00001-00")
     code, out, _ = replay("verify", "--file", log, "--junit", tmp_path / "v.xml", "--jsonl", tmp_path / "v.jsonl")
-    assert (code, out.splitlines()[0]) == (1, "3 rollouts: 2 same, 1 depart")
+    assert (code, out.splitlines()[0]) == (1, "3 rollouts: 2 same, 1 departs")
     verdicts = [json.loads(line) for line in (tmp_path / "v.jsonl").read_text().splitlines()]
     assert [verdict["verdict"] for verdict in verdicts] == ["same", "differs", "same"]
     suite = ET.parse(tmp_path / "v.xml").getroot()
