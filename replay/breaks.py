@@ -9,7 +9,10 @@ import msgspec
 
 from contracts.rollouts import ToolCall
 from replay.errors import Misused
+from replay.names import shown
+from replay.page import counted
 from replay.stepping import Stepper
+from replay.trajectory import Call
 
 Kind = Literal["call", "turn", "exception", "tokens", "divergence"]
 KINDS: Final = ("call", "turn", "exception", "tokens", "divergence")
@@ -47,11 +50,27 @@ def read_break(text: str) -> Break:
     raise Misused(f"{text.strip()!r} is nothing to stop at; there are: {FORMS}")
 
 
+def unmet(at: Break, stepper: Stepper) -> str:
+    """Why nothing that is recorded meets the condition; empty where something may."""
+    match at.kind:
+        case "call":
+            names = dict.fromkeys(name for call in stepper.calls for name in _names(call, stepper))
+            if at.name in names or any(call.key == at.name for call in stepper.calls):
+                return ""
+            return f"no answered call is called so; there are: {shown(list(names))}"
+        case "turn" if at.number > stepper.most_turns:
+            return f"it has {counted(stepper.most_turns, 'turn')}"
+        case "tokens" if not 0 < at.number <= stepper.most_tokens:
+            return f"it takes {counted(stepper.most_tokens, 'token')}"
+    return ""
+
+
 def stops(at: Break, stepper: Stepper, tokens_before: int, turns_before: int) -> bool:
     """Whether the step that was just made met the condition."""
     match at.kind:
         case "call":
-            return at.name in _names(stepper)
+            call = stepper.call
+            return call is not None and at.name in (call.key, *_names(call, stepper))
         case "turn":
             return stepper.turns > turns_before and at.number in (0, stepper.turns)
         case "tokens":
@@ -63,14 +82,12 @@ def stops(at: Break, stepper: Stepper, tokens_before: int, turns_before: int) ->
             return failed or (stepper.done and bool(stepper.branches()))
 
 
-def _names(stepper: Stepper) -> set[str]:
-    """What the call is known by that the code was given the reply of."""
-    if (call := stepper.call) is None:
-        return set()
-    names = {call.key, call.what, call.instance}
-    if call.what == "tool":
-        try:
-            names.add(_TOOL.decode(stepper.trajectory.data(call.requested.event)).name)
-        except msgspec.DecodeError:
-            return names
-    return names
+def _names(call: Call, stepper: Stepper) -> list[str]:
+    """What a call is known by beside its key."""
+    names = [call.what, call.instance]
+    if call.what != "tool":
+        return names
+    try:
+        return [_TOOL.decode(stepper.trajectory.data(call.requested.event)).name, *names]
+    except msgspec.DecodeError:
+        return names

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from contracts.events import CallError
 from contracts.rollouts import RolloutResult
-from replay.breaks import FORMS, Break, read_break, stops
+from replay.breaks import FORMS, Break, read_break, stops, unmet
 from replay.errors import Misused, ReplayError
 from replay.page import Page, counted, number, safe
 from replay.points import point
@@ -76,7 +76,8 @@ class Debugger(cmd.Cmd):
 
     def run(self, at: str | None, breaks: Iterable[str]) -> None:
         """Begins at a point, with conditions, and reads commands to their end. Raises `ReplayError`."""
-        self._breaks = [read_break(text) for text in breaks]
+        for text in breaks:
+            self._stop_at(text)
         self._move(self._meant(at) if at else 1)
         while True:
             try:
@@ -117,7 +118,7 @@ class Debugger(cmd.Cmd):
     def do_break(self, arg: str) -> None:
         """Break [CONDITION]: where `continue` stops; without one, those there are."""
         if arg:
-            self._breaks.append(read_break(arg))
+            self._stop_at(arg)
         for place, each in enumerate(self._breaks, start=1):
             self._say(f"{place}  {each}")
         if not self._breaks:
@@ -229,12 +230,18 @@ class Debugger(cmd.Cmd):
         with redirect_stdout(sys.stderr) if self._json else nullcontext():  # what the agent prints
             self._stepper.goto(position, self._hook())
 
+    def _stop_at(self, text: str) -> None:
+        at = read_break(text)
+        self._breaks.append(at)
+        if why := unmet(at, self._stepper):
+            self._say(f"nothing that is recorded meets {text.strip()!r}: {why}", "yellow")
+
     def _meant(self, where: str) -> int:
         if where == "start":
             return 1
         if where == "end":
             return self._stepper.last
-        found = point(self._stepper.trajectory, where)
+        found = point(self._stepper.trajectory, where, self._stepper.prefix)
         if found.seq is None:
             return self._stepper.last
         if found.call is not None and not where.isdigit() and not where.startswith("turn:"):

@@ -38,11 +38,11 @@ def one_of(known: Sequence[str], name: str, what: str) -> str:
     if len(matching) == 1:
         return matching[0]
     if matching:
-        raise AmbiguousName(f"{name!r} begins {len(matching)} {what}s: {_shown(matching)}", candidates=matching)
+        raise AmbiguousName(f"{name!r} begins {len(matching)} {what}s: {shown(matching)}", candidates=matching)
     near = get_close_matches(name, known, n=SHOWN, cutoff=0.7) or list(known)
     if not near:
         raise UnknownName(f"there is no {what} {name!r}, nor any other {what}")
-    raise UnknownName(f"there is no {what} {name!r}; there are: {_shown(near)}", candidates=near)
+    raise UnknownName(f"there is no {what} {name!r}; there are: {shown(near)}", candidates=near)
 
 
 async def find_rollout(source: Source, name: str, run: str | None = None) -> str:
@@ -92,6 +92,7 @@ def _can_be_id(name: str) -> bool:
     return True
 
 
-def _shown(names: Sequence[str]) -> str:
+def shown(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more

@@ -1,7 +1,7 @@
 """Which event of a rollout is meant by `--at`?
 
-Called by `fork` and `whatif`. Pure. A point is named by an event's number, as `show` prints it, by a call's key, by
-`turn:K` (the K-th model call, from 1), or by `end`.
+Called by `fork`, `whatif`, `why` and `step`. Pure. A point is named by an event's number, as `show` prints it, by a
+call's key, by `turn:K` (the K-th model call of one agent, from 1), or by `end`.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ import msgspec
 from components.durable.history import SUB_CALL
 from contracts.ids import ROOT_CALL
 from replay.errors import Misused
-from replay.names import one_of
+from replay.names import one_of, shown
 from replay.trajectory import Call, Trajectory
 
 END: Final = "end"
@@ -27,8 +27,11 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """The call that the event belongs to."""
 
 
-def point(trajectory: Trajectory, at: str) -> Point:
-    """What `at` means in this rollout. Raises `Misused` or `UnknownName`."""
+def point(trajectory: Trajectory, at: str, prefix: str = "") -> Point:
+    """What `at` means in this rollout; keys and turns are those of the agent whose calls have this `prefix`.
+
+    Raises `Misused` or `UnknownName`.
+    """
     if at == END:
         return Point(seq=None)
     if at in ("0", ROOT_CALL):
@@ -36,16 +39,18 @@ def point(trajectory: Trajectory, at: str) -> Point:
     if at.isdigit():
         return _numbered(trajectory, int(at))
     if at.startswith(_TURN):
-        return _before(_turn(trajectory, at.removeprefix(_TURN)))
-    if at in trajectory.calls:
-        return _before(trajectory.calls[at])
+        return _before(_turn(trajectory, at.removeprefix(_TURN), prefix))
+    for key in (prefix + at, at):
+        if key in trajectory.calls:
+            return _before(trajectory.calls[key])
     key = one_of(list(trajectory.calls), at, "call")
     return _before(trajectory.calls[key])
 
 
-def turns(trajectory: Trajectory) -> list[Call]:
-    """The model calls of the rollout's own agent, in the order in which they were asked."""
-    return [call for call in trajectory.calls.values() if call.what == "model" and SUB_CALL not in call.key]
+def turns(trajectory: Trajectory, prefix: str = "") -> list[Call]:
+    """The model calls of one agent, the rollout's own by default, in the order in which they were asked."""
+    calls = [call for call in trajectory.calls.values() if call.what == "model" and call.key.startswith(prefix)]
+    return [call for call in calls if SUB_CALL not in call.key[len(prefix) :]]
 
 
 def _before(call: Call) -> Point:
@@ -67,8 +72,12 @@ def _numbered(trajectory: Trajectory, number: int) -> Point:
     )
 
 
-def _turn(trajectory: Trajectory, number: str) -> Call:
-    known = turns(trajectory)
-    if not number.isdigit() or not 1 <= int(number) <= len(known):
-        raise Misused(f"there is no turn {number!r}: {trajectory.rollout_id} has the turns 1 to {len(known)}")
-    return known[int(number) - 1]
+def _turn(trajectory: Trajectory, number: str, prefix: str) -> Call:
+    known = turns(trajectory, prefix)
+    if number.isdigit() and 1 <= int(number) <= len(known):
+        return known[int(number) - 1]
+    told = {0: "no turn of its own", 1: "the turn 1 only"}.get(len(known), f"the turns 1 to {len(known)}")
+    made = [call for call in trajectory.calls.values() if call.what == "model" and call.key.startswith(prefix)]
+    called = [call.key for call in made if call not in known]
+    more = f"; agents that it called made model calls too, which their keys name: {shown(called)}" if called else ""
+    raise Misused(f"there is no turn {number!r}: {trajectory.rollout_id} has {told}{more}")

@@ -57,6 +57,8 @@ class Stepper:
     ) -> None:
         """Raises `BrokenHistory`."""
         self.trajectory = trajectory
+        self.prefix = run.prefix
+        """Of the keys of its calls."""
         self._run, self._agent, self._config = run, agent, config
         try:
             self._history = history_in(trajectory, run)
@@ -94,6 +96,21 @@ class Stepper:
         if self.position == 0:
             return None
         return self.call.replied if self.call is not None else self._run.requested
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls whose replies the code is given, in their order."""
+        return [self.trajectory.calls[reply.key] for reply in self._replies if reply.key in self.trajectory.calls]
+
+    @property
+    def most_turns(self) -> int:
+        """Turns at the end."""
+        return self._turns[-1]
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens at the end."""
+        return self._tokens[-1]
 
     @property
     def tokens(self) -> int:

@@ -254,6 +254,17 @@ def test_a_reply_of_its_kind_takes_the_place_of_the_recorded_one(at: str, reply:
     assert reply in b"".join(event.raw for event in found.events)
 
 
+def test_turns_are_those_of_the_rollouts_own_agent_and_the_others_are_named_by_their_keys() -> None:
+    parent = recorded("delegating")
+    assert point(parent, "turn:1").call is parent.calls["m_1"]
+    assert point(parent, "turn:2", "m_0--").call is parent.calls["m_0--m_1"]
+    with pytest.raises(Misused, match=r"has the turn 1 only; agents that it called made .*: m_0--m_0, m_0--m_1"):
+        point(parent, "turn:2")
+    del parent.calls["m_1"]
+    with pytest.raises(Misused, match="has no turn of its own"):
+        point(parent, "turn:1")
+
+
 def test_a_call_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(UnknownName, match="m_0"):
         plan(trajectory_of(recorded_run(1)), "m_9")

@@ -124,6 +124,16 @@ def test_continue_stops_where_it_is_told_to() -> None:
     assert "none; there are: call NAME" in session(stepper(trajectory), "break turn", "clear", "break")
 
 
+def test_a_condition_that_nothing_recorded_meets_is_remarked_on() -> None:
+    trajectory = trajectory_of(recorded_run(1))
+    met = ("call multiply", "call m_1", "turn", "turn 2", "tokens 30", "exception", "divergence")
+    assert "nothing that is recorded meets" not in session(stepper(trajectory), breaks=met)
+    said = session(stepper(trajectory), "break turn 3", "break tokens 31", "break tokens 0", breaks=("call subtract",))
+    assert "meets 'call subtract': no answered call is called so; there are: model, policy, multiply, tool, " in said
+    assert "meets 'turn 3': it has 2 turns" in said
+    assert said.count("it takes 30 tokens") == 2
+
+
 def test_an_exception_is_a_place_to_stop_with_the_frames_that_it_left() -> None:
     found = stepper(recorded(Clumsy), Clumsy, CONFIG)
     said = session(found, "continue", "locals", breaks=("exception",))
@@ -152,6 +162,9 @@ def test_an_agent_that_was_called_is_stepped_through_by_itself() -> None:
     session(found, at="end")
     assert found.done
     assert found.last == 6
+    session(found, at="turn:2")
+    assert found.call is not None
+    assert found.position_of(trajectory.calls["m_0--m_1"].requested.seq) == found.position
 
 
 def test_breakpoint_in_the_code_opens_pythons_debugger_in_the_step_that_reaches_it(
