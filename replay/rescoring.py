@@ -10,7 +10,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
+from components.durable.location import raising
 from components.errors import ComponentError
 from components.loading import digest, load, requirements
 from components.resources.base import Resources, ResourcesConfig
@@ -55,6 +57,8 @@ class Rescored(msgspec.Struct, frozen=True, kw_only=True):
     now: Verdict | None = None
     error: CallError | None = None
     """Why it scores no more."""
+    raised: tuple[str, ...] = ()
+    """What tools raised while its session was made again, with the line."""
     reason: str = ""
     """Why it could not be run."""
 
@@ -108,13 +112,17 @@ class Rescorer:
         async def recover() -> History:
             return _history(trajectory, call)
 
-        try:
-            verdict = await runtime.verify(session, asked, recover=recover)
-        except ResourcesError as error:
-            return msgspec.structs.replace(found, error=error.call_error())
-        finally:
-            runtime.drop(session)
-        return msgspec.structs.replace(found, now=verdict)
+        with capture_logs() as logged:  # a worker's lines: what is in them is told in the answer
+            try:
+                found = msgspec.structs.replace(found, now=await runtime.verify(session, asked, recover=recover))
+            except ResourcesError as error:
+                failed = msgspec.structs.replace(error.call_error(), message=_told(error))
+                found = msgspec.structs.replace(found, error=failed)
+            finally:
+                runtime.drop(session)
+        raised = [entry for entry in logged if entry["event"] == "resources.raised" and entry["method"] != "verify"]
+        told = (f"{entry['method']} raised {_said(entry['exc_info'])}" for entry in raised)
+        return msgspec.structs.replace(found, raised=tuple(dict.fromkeys(told)))
 
     async def retool(self, trajectory: Trajectory) -> list[Retooled]:
         """The tool calls of the rollout's sessions, each session from its seed on, in the order in which they stood."""
@@ -123,8 +131,9 @@ class Rescorer:
         for call in trajectory.calls.values():
             if call.what in ("session", "tool") and call.replied is not None:
                 sessions.setdefault((prefix_of(call.key), call.instance), []).append(call)
-        for (prefix, instance), calls in sessions.items():
-            found += await self._tools(trajectory, f"{trajectory.rollout_id}/{prefix}", instance, calls)
+        with capture_logs():  # as above: what a tool raised is its output
+            for (prefix, instance), calls in sessions.items():
+                found += await self._tools(trajectory, f"{trajectory.rollout_id}/{prefix}", instance, calls)
         return found
 
     async def _tools(
@@ -136,8 +145,10 @@ class Rescorer:
             for seeding in (call for call in calls if call.what == "session" and not call.failed):
                 task = _SEED.decode(trajectory.data(seeding.requested.event)).task
                 await runtime.seed(session, task)
-        except (CannotVerify, ResourcesError) as error:
+        except CannotVerify as error:
             reason = str(error)
+        except ResourcesError as error:
+            reason = _told(error)
         found = []
         for call in (call for call in calls if call.what == "tool"):
             asked = trajectory.decoded(call.requested, _CALL)
@@ -250,3 +261,18 @@ def _history(trajectory: Trajectory, verify: Call) -> History:
 
 def _output(data: bytes, *, failed: bool) -> msgspec.Raw:
     return msgspec.Raw(data) if failed else _OUTPUT.decode(data).output
+
+
+def _told(error: ResourcesError) -> str:
+    """What it says, with the line of the author's code where one raised."""
+    return f"{error}{_at(error.__cause__)}" if error.__cause__ is not None else str(error)
+
+
+def _said(error: BaseException) -> str:
+    said = ": ".join(filter(None, (type(error).__name__, str(error))))
+    return f"{said}{_at(error)}"
+
+
+def _at(error: BaseException) -> str:
+    file, line = raising(error)
+    return f" ({file}:{line})" if line else ""

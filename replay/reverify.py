@@ -39,7 +39,7 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reward: float | None = None
     """What the verifier says now; None where it says nothing: then the reward stays."""
     reason: str = ""
-    """Why it could not be run, or was not scored."""
+    """Why it could not be run, or was not scored; or what tools raised while its session was made again."""
     revision: int = 0
     """Its number in the log; 0 where none was written."""
 
@@ -77,7 +77,7 @@ async def rescore(bulk: Bulk, trajectory: Trajectory) -> tuple[Rescore, Revised 
         if scored.reason:
             return msgspec.structs.replace(found, reason=scored.reason), None
         if scored.error is not None:
-            told = f"{scored.error.kind}: {scored.error.message}"
+            told = "; ".join([f"{scored.error.kind}: {scored.error.message}", *scored.raised])
             return msgspec.structs.replace(found, reason=told), None
         reward = await _reward(bulk, trajectory, scored)
     except ReplayError as error:
@@ -92,7 +92,7 @@ async def rescore(bulk: Bulk, trajectory: Trajectory) -> tuple[Rescore, Revised 
         digest=scored.digest,
     )
     verdict: Literal["same", "differs"] = "same" if reward == trajectory.reward else "differs"
-    return msgspec.structs.replace(found, verdict=verdict, reward=reward), revised
+    return msgspec.structs.replace(found, verdict=verdict, reward=reward, reason="; ".join(scored.raised)), revised
 
 
 async def append(bus: Bus, trajectory: Trajectory, revised: Revised) -> int:

@@ -127,7 +127,9 @@ def draw(scores: list[Rescore], changes: list[Change], *, dry_run: bool) -> None
     if counts["could not run"]:
         told += f", {counts['could not run']:,} could not be scored"
     if counts["not scored"]:
-        told += f", {counts['not scored']:,} without a verifier of its own"
+        told += (
+            f", {counts['not scored']:,} without a verifier of {'its' if counts['not scored'] == 1 else 'their'} own"
+        )
     console.print(told, style="bold", markup=False)
     for change in [each for each in changes if each.was != each.reward or each.flips][:_SHOWN]:
         one, other = change.advantages

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from components.resources.example_session_state_mgmt.app import CounterResources
 from replay.facts import facts_of
 from replay.file_source import FileSource, export_lines
 from replay.rescoring import Rescorer
@@ -38,6 +39,32 @@ async def test_tools_answer_as_recorded_on_a_session_from_its_seed() -> None:
     found = await Rescorer(await facts_of(source)).retool(await load(source, rollout))
     assert [call.tool for call in found] == ["increment_counter", "increment_counter", "get_counter_value"]
     assert {call.verdict for call in found} == {"same"}
+
+
+async def test_what_a_verifier_and_tools_raise_is_told_with_its_line_and_logged_nowhere(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A worker logs it with its traceback."""
+
+    async def raises(*_: object, **__: object) -> None:
+        raise ValueError("gone")
+
+    source = FileSource([SOLVER])
+    (rollout,) = {recorded.event.rolloutid async for recorded in source.outline()}
+    rescorer, trajectory = Rescorer(await facts_of(source)), await load(source, rollout)
+    await rescorer.reverify(trajectory)
+    line = raises.__code__.co_firstlineno + 1
+    monkeypatch.setattr(CounterResources, "increment_counter", raises)
+    found = await rescorer.reverify(trajectory)
+    assert found.now is not None
+    assert found.raised == (f"increment_counter raised ValueError: gone ({__file__}:{line})",)
+    monkeypatch.setattr(CounterResources, "verify", raises)
+    found = await rescorer.reverify(trajectory)
+    assert found.error is not None
+    assert found.error.message == f"CounterResources.verify raised ValueError: gone ({__file__}:{line})"
+    assert found.raised == (f"increment_counter raised ValueError: gone ({__file__}:{line})",)
+    assert {call.verdict for call in await rescorer.retool(trajectory)} == {"differs"}
+    assert capfd.readouterr() == ("", "")
 
 
 def flaky(tmp_path: Path) -> Path:
