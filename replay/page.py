@@ -6,14 +6,17 @@ the terminal. It knows nothing of rollouts.
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Literal
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.segment import Segment, Segments
 from rich.text import Text
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _WORD = re.compile(r"\s*\S+\s*")
+_AT_ONCE = 1000
 _SHORT_S = 0.01
 """Durations up to this are told to the tenth of a millisecond."""
 
@@ -88,7 +91,7 @@ class Page:
         below = Text.assemble(rest)
         room = max(20, self.width - max(margin.cell_len, below.cell_len))
         lines: list[Text] = []
-        for line in text.split("\n", allow_blank=True) or [Text("")]:
+        for line in _lines(text):
             lines += self._broken(line, room, wrap) or [Text("")]
         if right is not None:
             gap = room - lines[0].cell_len - right.cell_len
@@ -96,19 +99,38 @@ class Page:
                 lines[0] = Text.assemble(lines[0], " " * gap, right)
             else:
                 lines.append(Text.assemble(" " * max(0, room - right.cell_len), right))
-        self._print(Text.assemble(margin if number == 0 else below, line) for number, line in enumerate(lines))
+        self._print([self._ready(Text.assemble(margin, lines[0]))])
+        ahead = list(below.render(self._console))
+        self._print(
+            [*ahead, *self._ready(line)] if line.plain.strip() else self._ready(Text.assemble(below, line))
+            for line in lines[1:]
+        )
 
     def _broken(self, line: Text, room: int, wrap: Wrap) -> list[Text]:
-        if wrap == "never":
+        if wrap == "never" or (len(line.plain) <= room and line.plain.isascii()):
             return [line]
         if wrap == "anywhere" and self._console.is_terminal:
             return list(line.wrap(self._console, room, overflow="fold"))
         return list(line.divide(_between_words(line.plain, room)))
 
-    def _print(self, lines: Iterable[Text]) -> None:
-        for line in lines:
-            line.rstrip()
-            self._console.print(line, no_wrap=True, overflow="ignore", crop=False, highlight=False)
+    def _ready(self, line: Text) -> list[Segment]:
+        line.rstrip()
+        if line.spans:
+            return list(Text.assemble(line).render(self._console))
+        return [Segment(line.plain, self._console.get_style(line.style))]
+
+    def _print(self, lines: Iterable[list[Segment]]) -> None:
+        """Many at once: a console's `print` takes longer than a line of a long text."""
+        several = iter(lines)
+        while some := list(islice(several, _AT_ONCE)):
+            segments = [segment for line in some for segment in (*line, Segment.line())]
+            self._console.print(Segments(segments), end="", crop=False)
+
+
+def _lines(text: Text) -> Iterable[Text]:
+    if text.spans:
+        return text.split("\n", allow_blank=True)
+    return (Text(line, text.style) for line in text.plain.split("\n"))
 
 
 def _between_words(line: str, room: int) -> Iterator[int]:
