@@ -35,7 +35,6 @@ OUTAGE_S: Final = 120.0
 """Seconds that a publish outlives a server that is away, before it fails with `Unreachable`."""
 HEADER_ROOM: Final = 1024
 
-_NULL_BYTES: Final = 4
 _log = structlog.get_logger("bus")
 
 
@@ -201,8 +200,7 @@ class Bus:
         return self._publisher.post_at_once(subject, self.subjects.stream_of(event.subject), self._raw(event), _judge)
 
     def _is_blob(self, event: Event) -> bool:
-        capture = memoryview(event.capture).nbytes
-        large = memoryview(event.data).nbytes + (capture if capture > _NULL_BYTES else 0)
+        large = memoryview(event.data).nbytes + (memoryview(event.capture).nbytes if event.captured else 0)
         return large > self.config.inline_limit
 
     def _raw(self, event: Event) -> bytes:

@@ -66,6 +66,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: tuple[int, int] | None = None
     """Of `capture`: the oldest and newest policy version that generated any of its tokens, if known."""
 
+    @property
+    def captured(self) -> bool:
+        """Whether it has a capture, in itself or elsewhere."""
+        return self.captureref != "" or self.capture != NOTHING
+
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """An event read back from the log, with its place and its exact bytes."""

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, NoReturn, Self
 
+from components.durable.location import is_library
 from components.loading import INSTALLED
 
 DEADLINE_S: Final = 60.0
@@ -28,7 +29,6 @@ _STOPPING_S: Final = 5.0
 """Seconds that a process without work has to end."""
 
 _FRAME: Final = re.compile(r'^  File "(.+)", line (\d+) in ', re.MULTILINE)
-_LIBRARY: Final = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<")
 _PLUMBING: Final = (
     "components/durable",
     "components/workers",
@@ -199,6 +199,4 @@ def _is_authors(file: str) -> bool:
         within = path.relative_to(INSTALLED)
         if any(within.is_relative_to(folder) for folder in _PLUMBING):
             return False
-        if within.parts[0] == "components":
-            return True
-    return _LIBRARY.search(file) is None
+    return not is_library(file)

@@ -1,7 +1,7 @@
 """Who, what and how: the facts about a rollout that stand above its story.
 
-Called by `replay show`. The facts come from the rollout's own events and from what the deployment recorded of its
-workers.
+Called by `replay show` and by the page that `export` writes. The facts come from the rollout's own events and from what
+the deployment recorded of its workers.
 """
 
 from typing import Final
@@ -30,7 +30,7 @@ def draw_header(trajectory: Trajectory, facts: Facts, console: Console) -> None:
     badge = trajectory.state if reward is None else f"reward {number(reward)}"
     page.write(Text(trajectory.rollout_id, style="bold"), right=Text(badge, style=style))
     page.rule()
-    for label, told in _lines(trajectory, facts):
+    for label, told in header_lines(trajectory, facts):
         page.write(Text(safe(told)), first=Text(f"{label:<{_LABEL}}", style="dim"), rest=" " * _LABEL)
     page.rule()
     page.blank()
@@ -49,7 +49,8 @@ def _agent(trajectory: Trajectory, facts: Facts) -> str:
     )
 
 
-def _lines(trajectory: Trajectory, facts: Facts) -> list[tuple[str, str]]:
+def header_lines(trajectory: Trajectory, facts: Facts) -> list[tuple[str, str]]:
+    """The facts, each with its label."""
     request, outcome = trajectory.request, trajectory.outcome
     lines = [("run", request.run_id)] if request.run_id else []
     again = f", submitted again ({request.attempt})" if request.attempt else ""

@@ -25,7 +25,6 @@ _PLUMBING: Final = re.compile(
 
 
 _LIBRARY: Final = re.compile(r"/(site|dist)-packages/(?!components/)|/lib/python\d[^/]*/(?!(site|dist)-packages/)|^<")
-"""Files of Python and of what is installed beside JetGym."""
 _TOOLKIT: Final = re.compile(r"components\.agents\.\w+$")
 _DRIVER: Final = "components.durable.execution"
 """Frames from here outwards are of whoever drives the execution, not of the agent."""
@@ -49,7 +48,12 @@ def waiting(task: asyncio.Task[Any]) -> tuple[str, int]:
 def raising(error: BaseException) -> tuple[str, int]:
     """File and line of the innermost agent frame that an error came through; libraries raise what agents asked for."""
     frames = traceback.walk_tb(error.__traceback__)
-    return _innermost((frame, line) for frame, line in frames if _LIBRARY.search(frame.f_code.co_filename) is None)
+    return _innermost((frame, line) for frame, line in frames if not is_library(frame.f_code.co_filename))
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is of Python or of what is installed beside JetGym."""
+    return _LIBRARY.search(file) is not None
 
 
 def stack(task: asyncio.Task[Any]) -> list[FrameType]:

@@ -13,8 +13,9 @@ import msgspec
 from contracts.events import CallError
 from contracts.rollouts import RolloutFailure, RolloutResult, ToolCall
 from replay.facts import Facts
+from replay.header import header_lines
 from replay.items import Said, call_text, said_of_item, said_of_output
-from replay.page import counted, number, safe, seconds
+from replay.page import number, safe, seconds
 from replay.timeline import News, Step, timeline
 from replay.trajectory import Call, Trajectory
 
@@ -52,21 +53,8 @@ def html_page(trajectory: Trajectory, facts: Facts) -> Iterator[str]:
 
 
 def _header(trajectory: Trajectory, facts: Facts) -> str:
-    request, outcome = trajectory.request, trajectory.outcome
-    lines = [
-        ("run", request.run_id),
-        ("task", f"{request.task_index}, rollout {request.rollout_index} of its group"),
-        ("agent", request.agent),
-        ("resources", facts.environment(request.agent)),
-        ("started", f"{trajectory.started:%Y-%m-%d %H:%M:%S} UTC"),
-    ]
-    if trajectory.ended is not None:
-        lines.append(("time", seconds(trajectory.offset(trajectory.ended))))
-    if outcome is not None and (stats := outcome.stats) is not None:
-        lines.append(("turns", f"{counted(stats.turns, 'model call')}, {counted(stats.tool_calls, 'tool call')}"))
-        lines.append(("tokens", f"{stats.usage.input_tokens:,} in, {stats.usage.output_tokens:,} out"))
-    lines.append(("workers", ", ".join(trajectory.workers)))
-    told = "".join(f"<dt>{_text(label)}</dt><dd>{_text(value)}</dd>" for label, value in lines if value)
+    lines = header_lines(trajectory, facts)
+    told = "".join(f"<dt>{_text(label)}</dt><dd>{_text(value)}</dd>" for label, value in lines)
     return f"<h1>{_text(trajectory.rollout_id)} {_badge(trajectory)}</h1><dl>{told}</dl>\n"
 
 

@@ -169,7 +169,7 @@ def _line(trajectory: Trajectory, recorded: Recorded) -> EventLine:
         cause=event.causationid,
         bytes=_bytes(trajectory, recorded),
         worked=event.elapsed,
-        captured=bool(event.captureref) or bytes(event.capture) != b"null",
+        captured=event.captured,
     )
 
 

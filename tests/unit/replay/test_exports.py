@@ -319,3 +319,15 @@ async def test_a_page_tells_every_call(tmp_path: Path) -> None:
     for key in ("m_0", "m1_0", "m2_0", "m_1", "m_2"):
         assert f'id="{key}"' in html
     assert "reward 1" in html
+
+
+def test_a_page_says_that_the_reward_was_revised() -> None:
+    recorder = recorded_run(1)
+    recorder.write(
+        "rollout.revised",
+        recorder.subjects.revised("r1", "r1-00000-00", 1),
+        b'{"reward": 0.25}',
+        rolloutid="r1-00000-00",
+    )
+    html = "".join(html_page(trajectory_of(recorder), facts(recorder)))
+    assert "completed, reward 0.25; 1 = right 0.75 + short 0.25 before it was revised 1 time" in html
