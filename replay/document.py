@@ -1,4 +1,4 @@
-"""A rollout as one JSON document: what `show --json` prints.
+"""A rollout as one JSON document: what `show --json` prints. The web app's page has its head too.
 
 Pure. The data of requests and replies stands in it as it was recorded.
 """
@@ -49,8 +49,8 @@ class AdoptionDocument(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
 
 
-class RolloutDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One rollout."""
+class RolloutHead(msgspec.Struct, frozen=True, kw_only=True):
+    """One rollout, without its story."""
 
     rollout_id: str
     run_id: str
@@ -68,6 +68,11 @@ class RolloutDocument(msgspec.Struct, frozen=True, kw_only=True):
     workers: list[str]
     agent_workers: list[WorkerStarted]
     """What is known of those that ran the agent, the latest first."""
+
+
+class RolloutDocument(RolloutHead, frozen=True, kw_only=True):
+    """One rollout."""
+
     adoptions: list[AdoptionDocument]
     task: msgspec.Raw
     response: msgspec.Raw | None
@@ -79,15 +84,14 @@ def document(trajectory: Trajectory, facts: Facts) -> Iterator[bytes]:
     """The document of a rollout as JSON, in parts: one call at a time is in memory."""
     steps = walk(timeline(trajectory))
     calls = (msgspec.json.encode(found) for step in steps if (found := _call(trajectory, step)) is not None)
-    return json_parts(_head(trajectory, facts), "calls", calls)
+    return json_parts(_without_calls(trajectory, facts), "calls", calls)
 
 
-def _head(trajectory: Trajectory, facts: Facts) -> RolloutDocument:
-    """The document without its calls."""
+def head(trajectory: Trajectory, facts: Facts) -> RolloutHead:
+    """What stands above the story. Raises `BrokenHistory`."""
     request, outcome = trajectory.request, trajectory.outcome
-    result = outcome if isinstance(outcome, RolloutResult) else None
     ran = trajectory.agent_workers(next(trajectory.executions()))
-    return RolloutDocument(
+    return RolloutHead(
         rollout_id=trajectory.rollout_id,
         run_id=request.run_id,
         task_index=request.task_index,
@@ -96,18 +100,26 @@ def _head(trajectory: Trajectory, facts: Facts) -> RolloutDocument:
         environment=facts.environment(request.agent),
         outcome=trajectory.state,
         reward=trajectory.reward,
-        extra=result.extra if result is not None else {},
+        extra=outcome.extra if isinstance(outcome, RolloutResult) else {},
         error=outcome if isinstance(outcome, RolloutFailure) else None,
         stats=outcome.stats if outcome is not None else None,
         started=trajectory.started,
         duration_s=trajectory.offset(trajectory.ended) if trajectory.ended is not None else None,
         workers=trajectory.workers,
         agent_workers=[facts.workers[worker] for worker in ran if worker in facts.workers],
+    )
+
+
+def _without_calls(trajectory: Trajectory, facts: Facts) -> RolloutDocument:
+    outcome = trajectory.outcome
+    result = outcome if isinstance(outcome, RolloutResult) else None
+    return RolloutDocument(
+        **msgspec.structs.asdict(head(trajectory, facts)),
         adoptions=[
             AdoptionDocument(at_s=trajectory.offset(adoption.recorded), epoch=adoption.epoch, worker=adoption.worker)
             for adoption in trajectory.adoptions
         ],
-        task=request.task,
+        task=trajectory.request.task,
         response=msgspec.Raw(trajectory.whole_response(result)) if result is not None else None,
         calls=[],
     )

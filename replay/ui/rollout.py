@@ -3,15 +3,14 @@
 Called by the server. Pure, but that one event is read from the source, as it stands there.
 """
 
-from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from contracts.codec import encode
-from contracts.deployments import WorkerStarted
 from contracts.events import Recorded
-from contracts.rollouts import Fork, Revised, RolloutFailure, RolloutResult, RolloutStats
+from contracts.rollouts import Fork, Revised
+from replay.document import RolloutHead, head
 from replay.facts import Facts
 from replay.source import Source
 from replay.trajectory import Trajectory
@@ -32,32 +31,16 @@ class Sibling(msgspec.Struct, frozen=True, kw_only=True):
     reward: float | None
 
 
-class RolloutView(msgspec.Struct, frozen=True, kw_only=True):
-    """The page of a rollout."""
+class RolloutView(RolloutHead, frozen=True, kw_only=True):
+    """The page of a rollout; the components of its reward are not in its `extra`."""
 
-    rollout_id: str
-    run_id: str
-    task_index: int
-    rollout_index: int
     attempt: int
     parent: str
     fork: Fork | None
     group: str
-    agent: str
-    environment: str
-    state: str
-    reward: float | None
     revisions: list[Revised]
     components: dict[str, float]
-    extra: dict[str, msgspec.Raw]
-    error: RolloutFailure | None
-    stats: RolloutStats | None
     asked_version: int | None
-    started: datetime
-    duration_s: float | None
-    workers: list[str]
-    code: WorkerStarted | None
-    """What is known of the worker that ran the agent last."""
     task: msgspec.Raw
     events: int
     bytes: int
@@ -98,34 +81,18 @@ class EventData(msgspec.Struct, frozen=True, kw_only=True):
 
 def rollout_view(trajectory: Trajectory, facts: Facts, group: list[Entry]) -> RolloutView:
     """The page; `group` are the entries of the rollouts that are compared with it. Raises `BrokenHistory`."""
-    request, outcome = trajectory.request, trajectory.outcome
-    result = outcome if isinstance(outcome, RolloutResult) else None
-    extra = dict(result.extra) if result is not None else {}
-    components = extra.pop("reward_components", None)
-    ran = trajectory.agent_workers(next(trajectory.executions()))
+    request, above = trajectory.request, msgspec.structs.asdict(head(trajectory, facts))
+    above["extra"] = dict(above["extra"])
+    components = above["extra"].pop("reward_components", None)
     return RolloutView(
-        rollout_id=trajectory.rollout_id,
-        run_id=request.run_id,
-        task_index=request.task_index,
-        rollout_index=request.rollout_index,
+        **above,
         attempt=request.attempt,
         parent=request.parent,
         fork=request.fork,
         group=request.group,
-        agent=request.agent,
-        environment=facts.environment(request.agent),
-        state=trajectory.state,
-        reward=trajectory.reward,
         revisions=trajectory.revisions,
         components=_numbers(components),
-        extra=extra,
-        error=outcome if isinstance(outcome, RolloutFailure) else None,
-        stats=outcome.stats if outcome is not None else None,
         asked_version=request.policy_version,
-        started=trajectory.started,
-        duration_s=trajectory.offset(trajectory.ended) if trajectory.ended is not None else None,
-        workers=trajectory.workers,
-        code=next((facts.workers[worker] for worker in ran if worker in facts.workers), None),
         task=request.task if len(bytes(request.task)) <= MOST else msgspec.Raw(b"null"),
         events=len(trajectory.events),
         bytes=sum(_bytes(trajectory, recorded) for recorded in trajectory.events),

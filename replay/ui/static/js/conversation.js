@@ -42,12 +42,12 @@ export function conversationTab(view, { run, step, chosen }) {
 }
 
 function ending(view) {
-  if (view.state === "in flight") {
+  if (view.outcome === "in flight") {
     return h("div", { class: "step between" }, h("span", { class: "clock" }), h("div", { class: "rule" }, h("span", {}, h("i", { class: "dot in-flight" }), " in flight: this page follows it")));
   }
-  const good = view.state === "completed";
+  const good = view.outcome === "completed";
   return h("div", { class: `step end ${good ? "" : "failed"}` }, h("span", { class: "clock num" }, offset(view.duration_s ?? 0)),
-    h("div", { class: "step-body" }, h("div", { class: "step-head" }, h("b", { class: good ? "good" : "bad" }, view.state),
+    h("div", { class: "step-body" }, h("div", { class: "step-head" }, h("b", { class: good ? "good" : "bad" }, view.outcome),
       good ? h("span", { class: "num" }, `reward ${reward(view.reward)}`) : h("span", {}, view.error?.kind ?? ""),
       h("span", { class: "spring" }), h("span", { class: "faint mono who" }, view.ended_by.split("/").at(-1))),
     view.error ? [h("div", { class: "part error" }, h("span", { class: "label" }), h("div", { class: "text" }, view.error.message)),

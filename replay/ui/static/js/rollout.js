@@ -35,8 +35,8 @@ export function rolloutPage(root, route, frame) {
     put(head, step(near.before, "[", "rollout before"), step(near.after, "]", "next rollout"),
       h("span", { class: "faint num" }, near.position === null || near.position === undefined ? "" : `${count(near.position + 1)} of ${count(near.matched)}`),
       h("h1", {}, `Task ${view.task_index}`, h("span", { class: "soft" }, ` · rollout ${view.rollout_index}`), view.attempt ? h("span", { class: "warn" }, ` · attempt ${view.attempt + 1}`) : null),
-      h("span", { class: `pill ${view.state === "completed" ? "good" : view.state === "in flight" ? "accent" : "bad"}` },
-        view.reward !== null ? `reward ${reward(view.reward)}` : view.state === "in flight" ? "in flight" : `${view.state}: ${view.error?.kind ?? ""}`),
+      h("span", { class: `pill ${view.outcome === "completed" ? "good" : view.outcome === "in flight" ? "accent" : "bad"}` },
+        view.reward !== null ? `reward ${reward(view.reward)}` : view.outcome === "in flight" ? "in flight" : `${view.outcome}: ${view.error?.kind ?? ""}`),
       view.timeline.marks.some((mark) => mark.what === "adopted") ? h("span", { class: "pill warn" }, "↻ adopted") : null,
       view.fork ? h("a", { class: "pill", href: `#/`, onclick: (event) => { event.preventDefault(); open("diff"); } }, `fork of ${view.fork.rollout}`) : null,
       view.revisions.length ? h("span", { class: "pill", title: `it ended with ${reward(view.revisions[0].was)}` }, "revised") : null,
@@ -61,6 +61,7 @@ export function rolloutPage(root, route, frame) {
     const parts = timings ? [["queued", timings.queue_s, "queue"], ["model", timings.model_s, "model"], ["tools", timings.tools_s, "tool"], ["verify", timings.verify_s, "verifier"]].filter(([, value]) => value) : [];
     const whole = Math.max(view.duration_s ?? 0, parts.reduce((sum, [, value]) => sum + value, 0)) || 1;
     const components = Object.entries(view.components);
+    const code = view.agent_workers[0];
     put(facts,
       view.error ? h("div", { class: "problem" }, `${view.error.kind}: ${view.error.message}`) : null,
       components.length ? h("section", {}, h("h2", {}, "Reward"), components.map(([name, value]) => h("div", { class: "component" },
@@ -79,8 +80,8 @@ export function rolloutPage(root, route, frame) {
         fact("group", view.group ? h("span", { class: "mono" }, view.group) : null),
         fact("parent", view.parent ? h("a", { class: "mono", href: write({ run: view.fork ? view.parent.replace(/-\d+-\d+$/, "") : run, rollout: view.parent, query: {} }) }, inRun(view.parent, run)) : null),
         fact("events", `${count(view.events)}, ${bytes(view.bytes)}`))),
-      h("section", {}, h("h2", {}, "Code"), h("dl", {}, view.code ? [fact("agent", `${view.code.implementation} ${view.code.version}`), fact("source", h("span", { class: "mono" }, view.code.digest.slice(0, 8))),
-        fact("Python", view.code.python), fact("JetGym", view.code.jetgym)] : null, fact("workers", h("span", { class: "mono small" }, view.workers.join(" "))))),
+      h("section", {}, h("h2", {}, "Code"), h("dl", {}, code ? [fact("agent", `${code.implementation} ${code.version}`), fact("source", h("span", { class: "mono" }, code.digest.slice(0, 8))),
+        fact("Python", code.python), fact("JetGym", code.jetgym)] : null, fact("workers", h("span", { class: "mono small" }, view.workers.join(" "))))),
       h("section", {}, h("h2", {}, "In the terminal"), ["show", "verify"].map((verb) => command(`replay ${verb} ${view.rollout_id}`))),
       h("details", {}, h("summary", { class: "soft" }, "Task as it was asked"), h("pre", { class: "small" }, JSON.stringify(view.task, null, 2))));
   }
@@ -112,7 +113,7 @@ export function rolloutPage(root, route, frame) {
     drawHead();
     drawFacts();
     drawTab();
-    if (view.state === "in flight" && unfollow === null) watch();
+    if (view.outcome === "in flight" && unfollow === null) watch();
   }
 
   /** A rollout in flight is read again while it runs, as long as somebody looks at it. */
@@ -123,7 +124,7 @@ export function rolloutPage(root, route, frame) {
       if (gone) return;
       if (!document.hidden) {
         const next = await api.rollout(run, rollout).catch(() => null);
-        if (next && !gone && (next.events !== view.events || next.state !== view.state)) {
+        if (next && !gone && (next.events !== view.events || next.outcome !== view.outcome)) {
           view = next;
           const scroll = body.querySelector(".scroll")?.scrollTop;
           drawHead();
@@ -133,7 +134,7 @@ export function rolloutPage(root, route, frame) {
           if (now && scroll !== undefined) now.scrollTop = scroll;
         }
       }
-      if (view.state === "in flight") timer = setTimeout(again, 1500);
+      if (view.outcome === "in flight") timer = setTimeout(again, 1500);
     };
     timer = setTimeout(again, 1500);
     unfollow = () => { close(); clearTimeout(timer); };

@@ -73,7 +73,7 @@ async def test_whatever_is_not_there_is_not_found(tmp_path: Path) -> None:
 async def test_a_rollouts_page_has_its_facts_its_story_and_its_lanes(tmp_path: Path) -> None:
     async with serving(tmp_path, recorded_run().log) as pages:
         page = await pages.get(f"{R}/r1-00001-00")
-    assert (page["state"], page["reward"], page["components"]) == ("completed", 1.0, {"right": 0.75, "short": 0.25})
+    assert (page["outcome"], page["reward"], page["components"]) == ("completed", 1.0, {"right": 0.75, "short": 0.25})
     assert [step["what"] for step in page["steps"]] == ["model", "tool", "tool", "model", "verify"]
     first = page["steps"][0]
     assert [(part["label"], part["text"]) for part in first["asked"]] == [
@@ -83,7 +83,7 @@ async def test_a_rollouts_page_has_its_facts_its_story_and_its_lanes(tmp_path: P
     assert [part["text"] for part in first["answered"]] == ["add(a=5, b=7)", "multiply(a=5, b=7)"]
     assert [lane["kind"] for lane in page["timeline"]["lanes"]] == ["agents", "models", "tools", "verifier"]
     assert [sibling["rollout_id"] for sibling in page["group_of"]] == ["r1-00001-00"]
-    assert page["code"]["implementation"] == "simple_agent"
+    assert page["agent_workers"][0]["implementation"] == "simple_agent"
 
 
 async def test_the_events_are_given_as_they_are_stored(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ async def test_a_failure_is_shown_and_is_no_reward(tmp_path: Path) -> None:
     async with serving(tmp_path, recorder.log) as pages:
         page = await pages.get(f"{R}/r1-00000-00")
         charts = (await pages.get("runs/r1/charts"))["charts"]
-    assert (page["state"], page["reward"], page["error"]["kind"]) == ("failed", None, "unavailable")
+    assert (page["outcome"], page["reward"], page["error"]["kind"]) == ("failed", None, "unavailable")
     assert page["steps"][0]["state"] == "failed"
     assert (charts["outcomes"], charts["errors"], charts["mean_reward"]) == ({"failed": 1}, {"unavailable": 1}, None)
 
