@@ -27,7 +27,7 @@ from contracts.errors import InvalidName
 from contracts.events import Kind
 from contracts.ids import check_name, partition_of, rollout_id, slot_of
 
-Deployment = Literal["resolved", "run", "worker", "stopping", "trying"]
+Deployment = Literal["resolved", "run", "worker", "stopping", "crashed", "trying"]
 """What a deployment records about itself."""
 
 NO_ROLLOUT: Final = "_"

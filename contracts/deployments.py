@@ -78,6 +78,14 @@ class WorkerStopping(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
 
 
+class WorkerCrashed(msgspec.Struct, frozen=True, kw_only=True):
+    """`deployment.crashed`: a worker ended by what ran in it, as its supervisor saw; nobody killed it from outside."""
+
+    worker: str
+    how: str
+    """Exit code or signal, for a person."""
+
+
 class CallTried(msgspec.Struct, frozen=True, kw_only=True):
     """`deployment.trying`: a worker begins a call that was delivered so often that it may be what ends its workers."""
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import file_digest
 from pathlib import Path
 from secrets import choice, token_hex
@@ -24,6 +25,7 @@ from bus.errors import LogFull
 from bus.overview import pool_states
 from bus.room import unless_full
 from bus.run_folder import LOG, WORKER_LOGS
+from components.workers.stops import say_crashed
 from contracts.deployments import Description, ResolvedDeployment, RunStarted
 from orchestrator.ageing import keep_young, prune_old
 from orchestrator.changes import differences
@@ -107,8 +109,14 @@ class Deployment:
             deployment = cls(bus, url, config, descriptions)
             deployment._keeping = keeping
             await deployment._record()
-            serves = server.serving.wait if server is not None else None
-            supervisor = Supervisor(settings.launch, folder / WORKER_LOGS, config.redactor, report, serves)
+            supervisor = Supervisor(
+                settings.launch,
+                folder / WORKER_LOGS,
+                config.redactor,
+                report,
+                until_log_serves=server.serving.wait if server is not None else None,
+                on_crash=partial(say_crashed, bus),
+            )
             stack.push_async_callback(supervisor.stop)
             commands = list(worker_commands(checked, url))
             report(f"starting {len(commands)} workers")

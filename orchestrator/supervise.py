@@ -26,8 +26,16 @@ MAX_BACKOFF_S = 30.0
 """Starts of a worker that ends again and again are so far apart, at most. One that has lived longer was healthy."""
 REFUSED = 2
 """Exit code of a worker that cannot serve whatever is tried; its log line `worker.refused` has the reason."""
+LOG_AWAY = 75
+"""Exit code of a worker that has lost the log."""
+_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+"""The kernel kills for memory, too, and whose that was it does not say."""
 _CHUNK = 65_536
 _TAIL_LINES = 15
+
+
+OnCrash = Callable[[str, str], Awaitable[None]]
+"""Told of a worker that served and was ended by what ran in it: its identity, and how."""
 
 
 class WorkerCommand(NamedTuple):
@@ -58,11 +66,13 @@ class Supervisor:
         logs: Path,
         redactor: Redactor,
         report: Callable[[str], None],
+        *,
         until_log_serves: Callable[[], Awaitable[object]] | None = None,
+        on_crash: OnCrash | None = None,
     ) -> None:
         """`until_log_serves` is awaited before each start of a worker, which could do nothing without the log."""
         self._settings, self._logs, self._redactor, self._report = settings, logs, redactor, report
-        self._until_log_serves = until_log_serves
+        self._until_log_serves, self._on_crash = until_log_serves, on_crash
         self._workers: list[_Worker] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -77,7 +87,13 @@ class Supervisor:
         self._logs.mkdir(parents=True, exist_ok=True)
         self._workers = [
             _Worker(
-                c, self._settings, self._logs, self._redactor, self._report, until_log_serves=self._until_log_serves
+                c,
+                self._settings,
+                self._logs,
+                self._redactor,
+                self._report,
+                until_log_serves=self._until_log_serves,
+                on_crash=self._on_crash,
             )
             for c in commands
         ]
@@ -137,10 +153,13 @@ class _Worker:
         report: Callable[[str], None],
         *,
         until_log_serves: Callable[[], Awaitable[object]] | None,
+        on_crash: OnCrash | None,
     ) -> None:
         self.name = command.name
         self.ready = asyncio.Event()
-        self._until_log_serves = until_log_serves
+        self._identity = ""
+        """Of the process that serves, as it said itself."""
+        self._until_log_serves, self._on_crash = until_log_serves, on_crash
         self._command, self._settings, self._redactor, self._report = command, settings, redactor, report
         self._log = logs / f"{command.name}.log"
         self._process: asyncio.subprocess.Process | None = None
@@ -187,6 +206,8 @@ class _Worker:
             delay = pause_s(restarts, lived) * random.uniform(0.5, 1.0)  # noqa: S311
             restarts = 0 if lived > MAX_BACKOFF_S else restarts + 1
             self._report(f"{self.name} {self._how(code)}; starting it again in {delay:.1f} s ({self._log})")
+            if self._on_crash is not None and self.ready.is_set() and _is_crash(code):
+                await self._on_crash(self._identity, self._how(code))
             self.ready.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(delay):
@@ -247,8 +268,9 @@ class _Worker:
         while chunk := await stream.read(_CHUNK):
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                if deadline is not None and not self.ready.is_set() and _says_ready(line):
+                if deadline is not None and not self.ready.is_set() and (said := _ready(line)) is not None:
                     deadline.cancel()
+                    self._identity = str(said.get("worker", ""))
                     self.ready.set()
                 else:
                     self._write(line, log)
@@ -283,9 +305,15 @@ def _refusal(log: Iterable[str]) -> str | None:
     return None
 
 
-def _says_ready(line: bytes) -> bool:
+def _is_crash(code: int) -> bool:
+    """Whether the process ended by what ran in it."""
+    return -code not in _FROM_OUTSIDE and code not in (0, REFUSED, LOG_AWAY)
+
+
+def _ready(line: bytes) -> dict[str, object] | None:
+    """What a worker says when it serves; None for any other line."""
     try:
         said = json.loads(line)
     except ValueError:
-        return False
-    return isinstance(said, dict) and said.get("ready") is True
+        return None
+    return said if isinstance(said, dict) and said.get("ready") is True else None

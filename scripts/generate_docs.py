@@ -55,6 +55,7 @@ _PAYLOADS: dict[str, tuple[str, str, type[Any] | None, str]] = {
     "deployment.run": ("deployment", "a run started", deployments.RunStarted, ""),
     "deployment.worker": ("deployment", "a worker started", deployments.WorkerStarted, ""),
     "deployment.stopping": ("deployment", "a worker was told to stop", deployments.WorkerStopping, ""),
+    "deployment.crashed": ("deployment", "a worker ended by what ran in it", deployments.WorkerCrashed, ""),
     "deployment.trying": ("deployment", "a call that may end its workers is begun", deployments.CallTried, ""),
     "dead.lettered": ("dead", "a message that cannot be processed, and why", deadletter.DeadLetterData, ""),
     "dead.settled": ("settled", "what was decided about a dead letter", deadletter.Settlement, ""),
@@ -104,7 +105,7 @@ _PARAMETERS = {
     "version": "policy version",
     "number": "number of the record, from 0",
     "epoch": "number of the adoption, from 1",
-    "what": "`resolved`, `run`, `worker`, `stopping` or `trying`",
+    "what": "`resolved`, `run`, `worker`, `stopping`, `crashed` or `trying`",
     "id": "ID of the deployment, run or worker; of a call's try a hash of its subject, and its number",
 }
 

@@ -2,7 +2,7 @@
 
 Prints one JSON line on standard output when it serves, logs JSON lines on standard error, and drains on SIGTERM. Where
 it cannot serve, and trying again would not help, the log line `worker.refused` has the reason as its `message`, and the
-exit code is 2. Started by the orchestrator, or by `jetgym worker`.
+exit code is 2; where the log is away, it is 75. Started by the orchestrator, or by `jetgym worker`.
 """
 
 import asyncio
@@ -17,6 +17,9 @@ from components.models.errors import ModelError
 from components.workers.frame import Frame
 from components.workers.spec import WorkerSpec
 
+LOG_AWAY = 75
+"""Exit code as in sysexits.h: it may be better another time."""
+
 
 def main() -> int:
     """Runs the worker; returns the exit code."""
@@ -30,7 +33,7 @@ def main() -> int:
         return _run(frame)
     except Unreachable as error:  # the server may be back at the next try
         structlog.get_logger().error("worker.log_away", message=str(error))
-        return 1
+        return LOG_AWAY
     except (BusError, ComponentError, ModelError) as error:  # no use in starting it again as it is
         structlog.get_logger().error("worker.refused", message=str(error))
         return 2

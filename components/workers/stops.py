@@ -1,7 +1,8 @@
-"""Which workers were told to stop? What a worker gave back because of that is no fault of what it held.
+"""How did a worker end: told to stop, by what ran in it, or nobody knows?
 
-A worker says so in the log before it gives anything back. Read where a call or a rollout has been tried so often that
-it is about to be buried (`suspects`, `adoption`): only the workers that it may have ended count against it.
+What a worker gave back because it was told to stop is no fault of what it held: it says so in the log before. That one
+crashed says its supervisor, where it has one and that lives. Read where a call or a rollout has been tried so often
+that it is about to be buried (`suspects`, `adoption`): only the workers that it may have ended count against it.
 """
 
 import asyncio
@@ -11,11 +12,11 @@ import msgspec
 import structlog
 
 from bus import Bus, BusError
-from contracts.deployments import WorkerStopping
-from contracts.events import Kind
+from contracts.deployments import WorkerCrashed, WorkerStopping
+from contracts.events import Event, Kind
 
 _SAY_S: Final = 1.0
-"""Seconds that saying so may take: where the log is away, a worker ends without it."""
+"""Seconds that saying so may take: where the log is away, it stays unsaid."""
 
 UNCOUNTED: Final = 2**31
 """Deliveries that the pools of workers allow: `suspects` and `adoption` count in their own way."""
@@ -27,17 +28,32 @@ async def say_stopping(bus: Bus, worker: str, kind: Kind, instance: str) -> None
     """Writes into the log that this worker was told to stop."""
     said = WorkerStopping(worker=worker, kind=kind, instance=instance)
     subject = bus.subjects.deployment("stopping", worker)
-    event = bus.event(type="deployment.stopping", subject=subject, data=msgspec.json.encode(said))
+    await _say(bus, bus.event(type="deployment.stopping", subject=subject, data=msgspec.json.encode(said)))
+
+
+async def say_crashed(bus: Bus, worker: str, how: str) -> None:
+    """Writes into the log that this worker was ended by what ran in it."""
+    subject = bus.subjects.deployment("crashed", worker)
+    said = msgspec.json.encode(WorkerCrashed(worker=worker, how=how))
+    await _say(bus, bus.event(type="deployment.crashed", subject=subject, data=said))
+
+
+async def _say(bus: Bus, event: Event) -> None:
     try:
         async with asyncio.timeout(_SAY_S):
             await bus.publish(event)
     except (BusError, TimeoutError) as error:
-        structlog.get_logger().warning("worker.stops_unsaid", error=f"{type(error).__name__}: {error}")
+        structlog.get_logger().warning("worker.end_unsaid", what=event.type, error=f"{type(error).__name__}: {error}")
 
 
 async def was_stopped(bus: Bus, worker: str) -> bool:
     """Whether this worker was told to stop."""
     return await bus.last(bus.subjects.deployment("stopping", worker)) is not None
+
+
+async def has_crashed(bus: Bus, worker: str) -> bool:
+    """Whether it is known that this worker was ended by what ran in it."""
+    return await bus.last(bus.subjects.deployment("crashed", worker)) is not None
 
 
 def in_a_row(workers: int) -> str:

@@ -3,8 +3,9 @@
 Deliveries do not tell: all that a worker held comes again when it ends. So a call that was delivered more than twice is
 written down each time that it is begun. Its first try has any company, the second as many calls beside it as the root
 of the worker's places, and all others none. What is innocent is answered on the way; what ends its workers does so
-alone, and is buried after a few such tries: one alone may be chance, as when somebody kills the worker. Called by
-`callee` before it begins a call. It never answers anything.
+alone. Three crashes of which that is known are enough to bury it. Where nobody knows, it may be chance each time, as
+when workers are killed by who has that machine, so there it takes `log.max_deliver` of them. Called by `callee` before
+it begins a call. It never answers anything.
 """
 
 from hashlib import blake2b
@@ -14,12 +15,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bus import Bus, Conflict
-from components.workers.stops import was_stopped
+from components.workers.stops import has_crashed, was_stopped
 from contracts.deployments import CallTried
 from contracts.events import Event, Kind
 
-ALONE: Final = 3
-"""Tries of a call alone, each of which its worker did not outlive, after which it is buried."""
+CRASHES: Final = 3
+"""Workers that a call is known to have crashed alone, after which it is buried."""
 
 _TRIED: Final = msgspec.json.Decoder(CallTried)
 
@@ -42,13 +43,14 @@ class Suspect(NamedTuple):
 async def suspect(bus: Bus, request: Event, places: int) -> Suspect:
     """What the log says of a call's tries, for a worker with so many `places`; raises `BusError`."""
     limit = bus.config.max_deliver
-    said = ended = ended_alone = 0
+    said = ended = crashed = 0
     while (tried := await bus.last(_subject(bus, request, said + 1))) is not None:
         said += 1
-        if not await was_stopped(bus, tried.event.source.rpartition("/")[2]):
+        worker = tried.event.source.rpartition("/")[2]
+        if not await was_stopped(bus, worker):
             ended += 1
-            ended_alone += _TRIED.decode(tried.event.data).alone
-    exhausted = ended >= limit or ended_alone >= ALONE
+            crashed += _TRIED.decode(tried.event.data).alone and await has_crashed(bus, worker)
+    exhausted = ended >= limit or crashed >= CRASHES
     alone = ended + 1 >= limit or ended > 1 or places == 1
     share = places if alone else isqrt(places) if ended else 1
     return Suspect(said + 1, ended, exhausted=exhausted, alone=alone, places=1 if exhausted else share)

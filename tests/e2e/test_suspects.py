@@ -11,7 +11,7 @@ import msgspec
 
 from bus import Bus, LogConfig
 from bus.deadletter import DeadLetterData
-from components.workers.stops import UNSUSPECTED, say_stopping
+from components.workers.stops import UNSUSPECTED, say_crashed, say_stopping
 from components.workers.suspects import say_trying, suspect
 from contracts.deployments import CallTried
 from contracts.events import Event
@@ -142,13 +142,19 @@ async def test_what_has_ended_a_worker_is_tried_after_all_others(
         assert made[-1] == "guilty/m_1"
 
 
-async def test_a_suspect_is_tried_with_less_and_less_beside_it_and_three_times_alone(
+async def test_a_suspect_is_tried_with_less_and_less_beside_it_and_crashes_three_workers_alone(
     server: str, config: LogConfig
 ) -> None:
-    """B6, B12: workers that were told to stop while they tried it do not count."""
-    expected = {20: [1, 32, 1024, 1024, 1024], 3: [1, 32, 1024], 2: [1, 1024], 1: [1024]}
-    for limit, places in expected.items():
-        log = config.model_copy(update={"max_deliver": limit, "namespace": f"limit{limit}"})
+    """B6, B12: workers that were told to stop while they tried it do not count, and what was killed counts less."""
+    expected = {
+        (20, True): [1, 32, 1024, 1024, 1024],
+        (20, False): [1, 32] + [1024] * 18,
+        (3, False): [1, 32, 1024],
+        (2, False): [1, 1024],
+        (1, False): [1024],
+    }
+    for (limit, crashes), places in expected.items():
+        log = config.model_copy(update={"max_deliver": limit, "namespace": f"limit{limit}{crashes}"})
         found = []
         request: Event | None = None
         for number in range(len(places) + 1):
@@ -165,6 +171,8 @@ async def test_a_suspect_is_tried_with_less_and_less_beside_it_and_three_times_a
                 assert suspected.alone == (suspected.places == 1024)
                 found.append(suspected.places)
                 await say_trying(bus, request, "models", "policy", suspected)
+                if crashes:
+                    await say_crashed(bus, worker, "ended with exit code 1")
             async with await Bus.connect(server, log, name=f"models/policy/s-{worker}", writer=f"s-{worker}") as bus:
                 again = await suspect(bus, request, 1024)
                 if not again.exhausted:  # it is tried by one that is told to stop

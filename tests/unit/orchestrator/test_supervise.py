@@ -14,7 +14,7 @@ from contracts.deployments import REDACTED
 from orchestrator.errors import WorkerDied
 from orchestrator.redaction import Redactor
 from orchestrator.settings import LaunchSettings
-from orchestrator.supervise import Supervisor, WorkerCommand, pause_s
+from orchestrator.supervise import LOG_AWAY, Supervisor, WorkerCommand, pause_s
 from orchestrator.venvs import Python
 
 SPEC = "import os, signal, subprocess, sys, time\nspec = sys.stdin.read()\n"
@@ -111,13 +111,39 @@ def test_what_ends_at_once_is_started_less_and_less_often_and_what_has_served_is
     assert {pause_s(restarts, 30.0) for restarts in (0, 7, 10_000)} == {0.25}
 
 
+async def test_a_worker_that_crashed_is_told_of_and_one_that_was_killed_or_lost_the_log_is_not(tmp_path: Path) -> None:
+    """B6: whoever kills a worker accuses nothing that it held."""
+    crashed: list[tuple[str, str]] = []
+
+    async def hear(worker: str, how: str) -> None:
+        crashed.append((worker, how))
+
+    def serves_and(ends: str) -> str:
+        return f'{SPEC}print(\'{{"ready": true, "worker": "w"}}\', flush=True)\n{ends}\ntime.sleep(60)\n'
+
+    ends = {
+        "crash-0": "os.abort()",
+        "exit-0": "os._exit(1)",
+        "kill-0": "os.kill(os.getpid(), signal.SIGKILL)",
+        "end-0": "os.kill(os.getpid(), signal.SIGTERM)",
+        "away-0": f"os._exit({LOG_AWAY})",
+    }
+    told: list[str] = []
+    workers = Supervisor(LaunchSettings(), tmp_path / "logs", Redactor(), told.append, on_crash=hear)
+    await workers.start([command(serves_and(how), name) for name, how in ends.items()])
+    await until(lambda: len({step.split()[0] for step in told}) == len(ends) and len(crashed) >= 2)
+    await workers.stop()
+    assert {how for _, how in crashed} == {"was killed by SIGABRT", "ended with exit code 1"}
+    assert {worker for worker, _ in crashed} == {"w"}
+
+
 async def test_workers_are_started_only_while_the_log_serves(tmp_path: Path) -> None:
     """B10: a worker that starts while the server is away could only fail; one that is to end does not wait for it."""
     log_serves = asyncio.Event()
     log_serves.set()
     redactor = Redactor(values=[])
     told: list[str] = []
-    workers = Supervisor(LaunchSettings(), tmp_path / "logs", redactor, told.append, log_serves.wait)
+    workers = Supervisor(LaunchSettings(), tmp_path / "logs", redactor, told.append, until_log_serves=log_serves.wait)
     await workers.start([command(SERVE, "a-0"), command(SERVE, "b-0")])
     log_serves.clear()
     first = dict(workers.pids)
