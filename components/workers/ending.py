@@ -10,6 +10,7 @@ import traceback
 import msgspec
 
 from components.durable import CallFailed, Execution, NondeterminismError
+from components.durable.location import UNKNOWN, raising
 from contracts.events import CallError, Event
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import RolloutFailure, RolloutResult, RolloutStats
@@ -77,8 +78,8 @@ def _call_failed(error: BaseException) -> CallFailed | None:
 
 
 def _agent_error(error: BaseException) -> CallError:
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    file, line = raising(error)
+    where = f" ({file}:{line})" if (file, line) != UNKNOWN else ""
     message = f"{type(error).__name__}: {_text(error)}"[: MAX_MESSAGE - len(where)] + where
     details = {
         "exception": type(error).__name__,

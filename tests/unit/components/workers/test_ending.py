@@ -1,6 +1,8 @@
 """How executions end: a result with a finite reward, or a failure that everybody can read (E9)."""
 
 import asyncio
+import json
+import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -49,6 +51,14 @@ def failed(code: Callable[[], Any]) -> CallError:
     found = outcome_of(ran(code))
     assert isinstance(found, CallError)
     return found
+
+
+@pytest.mark.parametrize(
+    "code", [lambda: socket.create_server(("", 0)), lambda: msgspec.json.decode(b"{"), lambda: json.loads("{")]
+)
+def test_what_an_agent_did_wrong_is_told_with_its_own_line(code: Callable[[], Any]) -> None:
+    """Not with the line of JetGym, or of a library, that noticed it."""
+    assert failed(code).message.endswith(f" ({__file__}:{code.__code__.co_firstlineno})")
 
 
 def test_a_result_ends_a_rollout_with_its_counts() -> None:
