@@ -34,7 +34,7 @@ class Exported(msgspec.Struct, kw_only=True):
 
     run_id: str
     rollouts: int = 0
-    """That have samples."""
+    """That have samples here."""
     samples: int = 0
     rows: int = 0
     """As many as samples, unless they were packed."""
@@ -172,16 +172,17 @@ async def export_samples(
 
     async for rollout, found in _read(bus, rollouts, tokenizer, template, models):
         kinds.update(found.breaks_by_kind)
-        told.rollouts += found.trainable
+        fitting = [sample for sample in found.samples if pack is None or len(sample.tokens) <= pack]
+        told.rollouts += bool(fitting)
+        told.revised += bool(fitting) and rollout.revised
+        told.samples += len(fitting)
+        told.tokens += sum(len(sample.tokens) for sample in fitting)
+        told.trained += sum(sample.trained for sample in fitting)
         told.tokenless_rollouts += not found.trainable
         told.tokenless_calls += len(found.tokenless)
         told.refused_calls += len(found.refused)
         flaws.update(call.why for call in found.refused)
-        told.revised += found.trainable and rollout.revised
         for sample in found.samples:
-            told.samples += 1
-            told.tokens += len(sample.tokens)
-            told.trained += sample.trained
             rows = (sample_row(sample, rollout.scored),) if packer is None else packer.add(sample, rollout.scored)
             write(rows)
         on_rollout()
@@ -195,8 +196,10 @@ async def export_samples(
 
 
 def _nothing(told: Exported, flaws: Counter[str], pack: int | None) -> str:
-    if told.samples:
-        return f"each of its {told.samples:,} samples is longer than a row of {pack:,} tokens: give a larger --pack"
+    if told.too_long:
+        return (
+            f"each of its {len(told.too_long):,} samples is longer than a row of {pack:,} tokens: give a larger --pack"
+        )
     if not told.tokenless_rollouts:
         return "none of its rollouts completed"
     if flaws:

@@ -260,6 +260,10 @@ class Feed:
                 f"{len(early)} of what has ended is of policy version {max(early)}, and {view.version} was announced "
                 f"last: call policy_updated with the version that the engine has, or leave max_lag out"
             )
+        if view.bus.log_full:
+            told.append(
+                "the log is full, and everything waits for room in it: `jetgym log prune` or `jetgym log resize`"
+            )
         if dropped := self._consumption.dropped:
             reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
             told.append(f"rollouts dropped so far: {reasons}")

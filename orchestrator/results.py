@@ -64,12 +64,15 @@ async def read_outcome(bus: Bus, request: RolloutRequest, event: Event) -> Outco
 async def read_ending(bus: Bus, event: Event) -> Ending:
     """What a terminal event says, with what it refers to in the log: the whole response, with its tokens if it has any.
 
-    Raises `BusError`.
+    What cannot be read is a failure: it has to come to something. Raises `BusError`.
     """
     data = await bus.fetch_data(event)
-    if event.type != "rollout.completed":
-        return _FAILURE.decode(data)
-    result = _RESULT.decode(data)
+    try:
+        if event.type != "rollout.completed":
+            return _FAILURE.decode(data)
+        result = _RESULT.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return RolloutFailure(kind="poison", message=f"its end cannot be read: {error}")
     if result.stats is not None and result.stats.captured:
         from orchestrator.token_fields import with_tokens  # noqa: PLC0415 - numpy is loaded where tokens are
 
@@ -98,7 +101,7 @@ def outcome(request: RolloutRequest, event: Event, ending: Ending) -> Outcome:
         error, message = ending.kind, ending.message
         line.pop("reward", None)
         line["error"] = {"kind": ending.kind, "message": ending.message, "details": ending.details}
-        line["outcome"] = event.type.partition(".")[2]
+        line["outcome"] = "failed" if event.type == "rollout.completed" else event.type.partition(".")[2]
     line["rollout_id"] = event.rolloutid
     line["run_id"] = request.run_id
     line["task_index"] = request.task_index

@@ -148,7 +148,10 @@ class RolloutStream:
     def _result(self, rollout: Finished, line: Json) -> Json | AdapterError:
         if rollout.outcome != "completed":
             return NoTrajectory(f"rollout {rollout.rollout_id} {rollout.outcome}: {rollout.error}: {rollout.message}")
-        output = line["response"].get("output") or []
+        response = line["response"]
+        output = response.get("output") if isinstance(response, dict) else None
+        if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
+            return NoTrajectory(f"rollout {rollout.rollout_id}: its response has no list of output items")
         kept = contiguous(output)
         if kept == 0:
             return NoTrajectory(f"rollout {rollout.rollout_id}: none of its output items has tokens")

@@ -282,7 +282,7 @@ async def test_nemo_rl_is_never_given_tokens_that_do_not_go_on(server: str, conf
 
 @pytest.mark.parametrize("flawed", [0, 1])
 async def test_nemo_rl_hears_of_rollouts_that_failed_and_goes_on(server: str, config: LogConfig, flawed: int) -> None:
-    """T16: also of one whose tokens were all refused."""
+    """T16: also of one whose tokens were all refused, and of what nobody can read."""
     async with (
         deployed(server, config) as agents,
         Trainer.connect(server, run="grpo", namespace=config.namespace) as trainer,
@@ -291,21 +291,25 @@ async def test_nemo_rl_hears_of_rollouts_that_failed_and_goes_on(server: str, co
         at_once = agents.behave
 
         async def behave(event: Event, request: RolloutRequest) -> None:
-            if msgspec.json.decode(request.task)["_rowidx"] == 0:
+            place = msgspec.json.decode(request.task)["_rowidx"]
+            if place == 0:
                 await agents.fail(event)
-            else:
+            elif place == 1:
                 await at_once(event, request)
+            else:
+                odd = {"reward": None} if place == 2 else {"reward": 1.0, "response": [1]}
+                await agents.end(event, "completed", msgspec.json.encode(odd))
 
         agents.behave = behave
         stream = RolloutStream(trainer)
         told = []
         async with asyncio.timeout(PATIENCE_S):
-            for waiting in stream.run_examples(rows(2)):
+            for waiting in stream.run_examples(rows(4)):
                 with pytest.raises(NoTrajectory) as found:
                     await waiting
                 told.append(str(found.value))
-        assert sorted("failed: agent_error" in text for text in told) == [False, True]
-        assert sorted("has tokens" in text for text in told) == [False, True]
+        for words in ("failed: agent_error", "has tokens", "its end cannot be read", "has no list of output items"):
+            assert sum(words in text for text in told) == 1, told
         await stream.close()
 
 

@@ -32,38 +32,38 @@ MANY = 20_000
 """Tokens that do not fit into an event."""
 
 
-async def converse(bus: Bus, *, flaw: str = "") -> None:
-    """Two turns, of which the first has a capture that is a claim check; with a flaw, neither has tokens."""
+async def converse(bus: Bus, rollout: str = ROLLOUT, *, prompt: int = MANY, flaw: str = "") -> None:
+    """Two turns, of which the first has a capture that is a claim check, if it is long; with a flaw none has tokens."""
     task = RolloutRequest(task=msgspec.Raw(b"{}"), agent="solver", run_id="run")
     await bus.publish(
         bus.event(
             "rollout.requested",
-            bus.subjects.request("agents", "solver", 1, ROLLOUT, ROOT_CALL),
+            bus.subjects.request("agents", "solver", 1, rollout, ROOT_CALL),
             msgspec.json.encode(task),
-            rolloutid=ROLLOUT,
+            rolloutid=rollout,
             callkey=ROOT_CALL,
-            replyto=bus.subjects.ended("run", ROLLOUT),
+            replyto=bus.subjects.ended("run", rollout),
         )
     )
-    long = capture(range(MANY), [7, 8])
-    short = capture([5], [6], cited=("m_0", MANY + 2))
+    long = capture(range(prompt), [7, 8])
+    short = capture([5], [6], cited=("m_0", prompt + 2))
     if flaw:
         long = short = Capture(flaw=flaw)
     for key, items, said in (("m_0", ["q"], long), ("m_1", ["q", "a", "t"], short)):
         requested = bus.event(
             "model.requested",
-            bus.subjects.request("models", "policy", 1, ROLLOUT, key),
+            bus.subjects.request("models", "policy", 1, rollout, key),
             msgspec.json.encode({"request": {"input": items}}),
-            rolloutid=ROLLOUT,
+            rolloutid=rollout,
             callkey=key,
-            replyto=bus.subjects.reply("agent", ROLLOUT, key),
+            replyto=bus.subjects.reply("agent", rollout, key),
         )
         await bus.publish(requested)
         replied = bus.event(
             "model.replied",
             requested.replyto,
             msgspec.json.encode({"output": ["a"]}),
-            rolloutid=ROLLOUT,
+            rolloutid=rollout,
             callkey=key,
             capture=msgspec.Raw(msgspec.json.encode(said)),
         )
@@ -153,7 +153,7 @@ def completion(reward: float) -> bytes:
 
 
 async def test_samples_have_the_latest_reward_and_its_components_whoever_exports_them(bus: Bus, tmp_path: Path) -> None:
-    """`jetgym export samples` and `replay export --format samples` give the same."""
+    """`jetgym export samples` and `replay export --format samples` give the same; what is in no row is not counted."""
     await converse(bus)
     subjects = bus.subjects
     await bus.publish(
@@ -172,6 +172,14 @@ async def test_samples_have_the_latest_reward_and_its_components_whoever_exports
     assert line == other
     assert (line["reward"], line["reward_components"]) == (0.5, '{"right": 0.5}')
     assert (told.revised, told.samples, others) == (1, 1, 0)
+    await converse(bus, "run-00001-00", prompt=5)
+    data, subject = completion(1.0), subjects.ended("run", "run-00001-00")
+    await bus.publish(bus.event("rollout.completed", subject, data, rolloutid="run-00001-00"))
+    rollouts, _ = await completed(bus, "run")
+    with writer(tmp_path, "jsonl") as into:
+        told = await export_samples(bus, "run", rollouts, into, pack=100)
+    assert told.too_long == (f"{ROLLOUT}/0",)
+    assert (told.rollouts, told.samples, told.rows, told.tokens, told.trained, told.revised) == (1, 1, 1, 9, 3, 0)
 
 
 async def test_an_export_of_which_all_tokens_were_refused_says_why(bus: Bus, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from bus import Bus, EmbeddedServer, LogConfig
+from bus.room import set_bound
 from contracts.events import Event
 from contracts.rollouts import RolloutFailure, RolloutRequest
 from orchestrator import Trainer
@@ -694,6 +695,24 @@ async def test_an_end_that_cannot_be_read_is_a_failure_of_its_rollout_only(serve
         (group,) = (await take(trainer, groups=1)).groups
         assert group.rewards == [0.0, None]
         assert "poison: its end cannot be read" in group.missing[group.rollouts[1].rollout_id]
+        line = await group.rollouts[1].line()
+        assert (line["outcome"], line["error"]["kind"], "reward" in line) == ("failed", "poison", False)
+
+
+async def test_a_trainer_on_a_full_log_waits_and_goes_on_when_there_is_room(server: str, config: LogConfig) -> None:
+    """B9: who is fed is told why nothing comes; nothing is lost, asked for twice or forgotten."""
+    config = config.model_copy(update={"max_bytes": 200_000})
+    async with deployed(server, config) as agents, connected(server, config) as trainer:
+        large = [{**task, "notes": "n" * 4_000} for task in tasks(60)]
+        submitting = asyncio.create_task(trainer.submit(large, group_size=2))
+        full = r"the log is full, and everything waits for room in it: `jetgym log prune` or `jetgym log resize`"
+        with pytest.raises(FeedStarved, match=full):
+            await take(trainer, groups=60, patience_s=0.5)
+        assert not submitting.done()
+        await set_bound(agents.bus, -1)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await submitting == 60
+        assert len(list((await take(trainer, groups=60)).rollouts)) == len(agents.requests) == 120
 
 
 async def test_a_run_in_several_partitions_is_fed_and_found_again_whole(server: str, config: LogConfig) -> None:
