@@ -134,11 +134,14 @@ def _run(trajectory: Trajectory, call: str | None) -> AgentRun:
 def _go_there(python: Path) -> None:
     """The same command in the venv of the agent; returns where this is it.
 
-    The venv comes without what only command lines need; that is taken from here, after all that is in there.
+    The venv comes without what only command lines need; that is taken from here, after all that is in there, and so is
+    the server that a run's log is read with.
     """
     if Path(sys.prefix).resolve() == python.parent.parent.resolve():
         return
+    programs = os.pathsep.join(filter(None, (os.environ.get("PATH"), get_path("scripts"))))
+    command = [str(python), "-P", "-c", _BOOT, PACKAGE, get_path("purelib"), *sys.argv[1:]]
     try:
-        os.execv(str(python), [str(python), "-P", "-c", _BOOT, PACKAGE, get_path("purelib"), *sys.argv[1:]])  # noqa: S606
+        os.execve(str(python), command, os.environ | {"PATH": programs})  # noqa: S606
     except OSError as error:
         raise CannotVerify(f"the agent's venv has no Python that starts, {python}: {error.strerror}") from error

@@ -1,6 +1,7 @@
 """`replay step` as a user runs it: sessions out of a file, and agents that need packages of their own."""
 
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -25,13 +26,24 @@ class Needy(SimpleAgent):
 """
 
 
-def step(folder: Path, session: str, *arguments: str) -> tuple[int, str]:
-    (folder / "log.jsonl").write_bytes(b"\n".join(export_lines(recorded_run(1).log, {})))
-    command = [sys.executable, "-P", "-m", "replay", "step", "last", "--file", "log.jsonl", *arguments]
+def replay(folder: Path, session: str, *arguments: str, **environment: str) -> tuple[int, str]:
+    command = [sys.executable, "-P", "-m", "replay", *arguments]
     ran = subprocess.run(
-        command, cwd=folder, input=session, capture_output=True, text=True, check=False, timeout=DEADLINE_S
+        command,
+        cwd=folder,
+        env=os.environ | environment,
+        input=session,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
     )
     return ran.returncode, ran.stdout + ran.stderr
+
+
+def step(folder: Path, session: str, *arguments: str) -> tuple[int, str]:
+    (folder / "log.jsonl").write_bytes(b"\n".join(export_lines(recorded_run(1).log, {})))
+    return replay(folder, session, "step", "last", "--file", "log.jsonl", *arguments)
 
 
 def test_a_session_out_of_a_file_goes_forwards_and_back(tmp_path: Path) -> None:
@@ -68,3 +80,8 @@ def test_an_agent_that_needs_packages_is_stepped_through_in_its_venv(tmp_path: P
     code, said = step(tmp_path, "print NAME\n", "--config", "config.yaml", "--at", "m_0", "--json")
     assert code == 0, said
     assert json.loads(said.splitlines()[0])["call_key"] == "m_0"
+    assert replay(tmp_path, "", "import", "log.jsonl", "--output", "results/old")[0] == 0
+    words = ("step", "last", "--run", "results/old", "--config", "config.yaml", "--at", "m_1")
+    code, said = replay(tmp_path, "", *words, PATH=os.defpath)  # a log's server is not in the agent's venv either
+    assert code == 0, said
+    assert " m_1, " in said
