@@ -23,7 +23,7 @@ export function runPage(root, route, frame) {
   const group = chartGroup();
   const rewards = group.chart({ title: "Reward" });
   const rate = group.chart({ title: "Throughput" });
-  const queue = group.chart({ title: "Rollouts in flight" });
+  const queue = group.chart({ title: "In flight" });
   const stale = group.chart({ title: "Staleness" });
   const spread = histogram({ title: "Rewards", format: number, pick: (from, to, last) => among("reward", from, to, last) });
   const times = histogram({ title: "Durations", format: seconds, pick: (from, to, last) => among("duration", from, to, last) });
