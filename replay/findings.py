@@ -49,7 +49,7 @@ def draw_summary(summary: Summary, console: Console) -> None:
     page.write(told)
     for group in summary.groups:
         style = "red" if group.verdict == "differs" else "yellow"
-        where = f"{_near(group.where)}  " if group.where else ""
+        where = f"{near(group.where)}  " if group.where else ""
         code = f" ({_CODE[group.code]})" if group.verdict == "differs" else ""
         margin = " " * (_COUNT + 1)
         page.write(
@@ -66,7 +66,7 @@ def draw_departure(departure: Departure, page: Page) -> None:
     page.write(
         Text(f"departs at call {departure.call_key}{event}: {safe(departure.reason)}"), first=_INDENT, rest=_INDENT
     )
-    lines = [("at", f"{_near(departure.file)}:{departure.line}" if departure.file else "")]
+    lines = [("at", f"{near(departure.file)}:{departure.line}" if departure.file else "")]
     lines += [("field", departure.field), ("recorded", departure.recorded), ("now", departure.made)]
     if not departure.recorded and not departure.made:
         lines = lines[:2]
@@ -100,7 +100,7 @@ def _why(verdict: Verdict) -> str:
     return f"The log does not say which source of {name} was recorded{versions}."
 
 
-def _near(file: str) -> str:
+def near(file: str) -> str:
     """The path as seen from here."""
     try:
         return str(Path(file).relative_to(Path.cwd()))

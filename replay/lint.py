@@ -124,21 +124,27 @@ def compared(rollout_id: str, processes: list[Trials]) -> Iterable[Finding]:
             ("process", trial.first, processes[1].trials[place].first),
             *(("hash", trial.first, process.trials[place].first) for process in processes[2:]),
         ]
+        reached = sys.maxsize
         for why, one, other in others:
-            if (finding := _difference(rollout_id, trial.seed, _WHY[why], one, other)) is not None:
+            found = _difference(rollout_id, trial.seed, _WHY[why], (one, other), reached)
+            if found is not None:
+                reached, finding = found
                 yield finding
-                break  # the others follow from it
 
 
-def _difference(rollout_id: str, order: int, why: str, one: Trace, other: Trace) -> Finding | None:
-    for place in range(max(len(one.calls), len(other.calls))):
+def _difference(
+    rollout_id: str, order: int, why: str, traces: tuple[Trace, Trace], before: int
+) -> tuple[int, Finding] | None:
+    """The first difference and its place, if it is before a place from which on all may follow from another one."""
+    one, other = traces
+    for place in range(min(before, max(len(one.calls), len(other.calls)))):
         was = one.calls[place] if place < len(one.calls) else None
         now = other.calls[place] if place < len(other.calls) else None
         if was != now:
             at = was or now
             assert at is not None
             field, left, right = _told(was, now)
-            return Finding(
+            return place, Finding(
                 file=at.file,
                 line=at.line,
                 why=why,
@@ -149,10 +155,10 @@ def _difference(rollout_id: str, order: int, why: str, one: Trace, other: Trace)
                 rollout_id=rollout_id,
                 order=order,
             )
-    if one.ended == other.ended:
+    if one.ended == other.ended or before < sys.maxsize:
         return None
     field, left, right = first_difference(one.ended, other.ended)
-    return Finding(
+    return len(one.calls), Finding(
         file=one.file,
         line=one.line,
         why=why,

@@ -22,6 +22,7 @@ from replay.commands.common import (
     write_json,
 )
 from replay.facts import Facts, facts_of
+from replay.findings import near
 from replay.lint import Linted, Linter
 from replay.opening import Where, open_source, run_in
 from replay.page import Page, counted, safe
@@ -109,10 +110,12 @@ def _draw(found: Linted) -> None:
         page.write(Text.assemble((found.agent, "bold"), " ", ("not deterministic", "bold red"), f"  {tried}"))
     for finding in found.findings:
         at = f" at call {finding.call_key}" if finding.call_key else ""
-        page.write(Text(f"{safe(finding.file)}:{finding.line}{at}", style="bold"), first="  ", rest="  ")
+        page.write(Text(f"{safe(near(finding.file))}:{finding.line}{at}", style="bold"), first="  ", rest="  ")
         for told in (finding.why, f"{finding.field or 'call'}: {finding.one}", f"and also: {finding.other}"):
             page.write(Text(safe(told)), first="    ", rest="    ")
         page.write(Text(f"such as {finding.rollout_id}", style="dim"), first="    ", rest="    ")
     for suspect in found.suspects:
-        told = f"{safe(suspect.file)}:{suspect.line} uses {suspect.what}: self.now(), self.random() and self.uuid()"
+        told = (
+            f"{safe(near(suspect.file))}:{suspect.line} uses {suspect.what}: self.now(), self.random() and self.uuid()"
+        )
         page.write(Text(f"{told} follow from the log", style="yellow"), first="  ", rest="    ")

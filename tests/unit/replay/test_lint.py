@@ -1,0 +1,34 @@
+"""What trials of an agent in several processes tell of it."""
+
+from replay.lint import compared
+from replay.trials import Made, Trace, Trial, Trials
+
+
+def trace(*said: str) -> Trace:
+    calls = [
+        Made(
+            key=f"m_{place}",
+            target="model.requested to models/policy",
+            data=b'"%s"' % text.encode(),
+            file="f",
+            line=place,
+        )
+        for place, text in enumerate(said)
+    ]
+    return Trace(calls=calls, ended=b"", file="f", line=1)
+
+
+def process(first: Trace, again: Trace) -> Trials:
+    return Trials(trials=[Trial(seed=0, first=first, again=again)], suspects=[])
+
+
+def test_what_differs_earlier_for_another_reason_is_told_too_and_what_may_follow_from_it_is_not() -> None:
+    """A set of strings and the clock: the order of the one is not hidden by the other, which differs in every run."""
+    same_seed = process(trace("alpha", "at 1", "x"), trace("alpha", "at 2", "y"))
+    other_seed = process(trace("beta", "at 3", "z"), trace("beta", "at 4", "z"))
+    found = list(compared("r1", [same_seed, same_seed, other_seed, other_seed]))
+    assert [(finding.call_key, finding.why.partition(":")[0]) for finding in found] == [
+        ("m_1", "it differs from one run to the next in one process"),
+        ("m_0", "it differs with the hash seed"),
+    ]
+    assert list(compared("r1", [process(trace("alpha"), trace("alpha"))] * 4)) == []
