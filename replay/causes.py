@@ -140,7 +140,7 @@ class _Chain:
             return "the timer was due"
         if self._ends_execution(recorded):
             after = f" after event {cause.seq}" if cause is not None else ""
-            return f"the code of {self._agent(event)} ended{after}: {self._outcome(recorded)}"
+            return f"{self._agent(event)} ended{after}: {self._outcome(recorded)}"
         if answered is not None:
             failed = " with an error" if answered.failed else ""
             return f"{answered.instance} answered {answered.key}{failed}"
