@@ -48,6 +48,8 @@ class Replies:
     ) -> None:
         self._subjects = subjects
         self._workers = [worker]
+        """Those whose answers come, in every partition."""
+        self._subscribing = asyncio.Lock()
         self._on_reply = on_reply
         self._on_dead = on_dead
         self._rewound: list[dict[bytes, int]] = [{} for _ in range(subjects.partitions)]
@@ -77,18 +79,20 @@ class Replies:
         From `start` on in each partition (1: from the beginning), or from the present position on: then what is
         older is in the rollout's history. When this returns, what is stored from now on will come.
         """
-        if worker in self._workers:
-            return
-        self._workers.append(worker)
-        for number, reader in enumerate(self._readers):
-            filters = [self._subjects.replies_of(number, name) for name in self._workers]
-            if start == NOW or start >= reader.next:
-                await reader.reopen(filters, reader.next)
-                continue
-            for one in reader.filters:
-                prefix = one.removesuffix(">").encode()
-                self._rewound[number].setdefault(prefix, reader.next)
-            await reader.reopen(filters, start)
+        async with self._subscribing:  # who asks for the same worker meanwhile waits until it is heard everywhere
+            if worker in self._workers:
+                return
+            workers = [*self._workers, worker]
+            for number, reader in enumerate(self._readers):
+                filters = [self._subjects.replies_of(number, name) for name in workers]
+                if start == NOW or start >= reader.next:
+                    await reader.reopen(filters, reader.next)
+                    continue
+                for one in reader.filters:
+                    prefix = one.removesuffix(">").encode()
+                    self._rewound[number].setdefault(prefix, reader.next)
+                await reader.reopen(filters, start)
+            self._workers = workers
 
     async def stop(self) -> None:
         """No callback is made after this returns."""

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from bus import Bus, publish
+from bus import Bus, LogConfig, publish
 from bus.deadletter import DeadLetterData
 from contracts.codec import encode
 from contracts.events import Recorded
@@ -95,6 +95,26 @@ async def test_an_adopted_workers_replies_can_come_from_the_beginning_and_the_ow
     own = [f"r{number}" for number in range(0, 50, 2)]
     others = [f"r{number}" for number in range(1, 50, 2)]
     assert [recorded.event.rolloutid for recorded in heard] == [*own, *others, *(f"r{n}" for n in range(50, 60))]
+
+
+async def test_of_two_that_ask_for_the_same_worker_beside_each_other_neither_is_told_before_all_of_it_is_heard(
+    url: str, config: LogConfig
+) -> None:
+    """B6, E5: two rollouts are adopted from one worker; a reply to the second one would never be heard."""
+    config = config.model_copy(update={"partitions": 8, "namespace": f"{config.namespace}p"})
+    async with await Bus.connect(url, config, name="test/replies/new", writer="new") as bus:
+        await bus.ensure_log()
+        names = {bus.subjects.partition(name): name for name in (f"r{number}" for number in range(200))}
+        heard: list[str] = []
+        replies = await bus.replies("new", lambda recorded: heard.append(recorded.subject))
+        first = asyncio.create_task(replies.subscribe_also("old"))
+        await asyncio.create_task(replies.subscribe_also("old"))
+        for worker in ("old", "new"):
+            for name in names.values():
+                await bus.publish(reply(bus, name, worker=worker))
+        await until(lambda: sum(".new." in subject for subject in heard) == 8)
+        await first
+        assert sum(".old." in subject for subject in heard) == 8
 
 
 async def test_subscribing_to_the_same_worker_twice_changes_nothing(bus: Bus) -> None:
