@@ -43,6 +43,7 @@ FAULTS = {
 }
 """With their weights."""
 OVERRIDES = ("++log.max_deliver=100", "++launch.failed_starts=100", "++launch.drain_s=2", "++concurrency=40")
+PARTITIONS = (1, 3)
 
 
 class Broken(Exception):
@@ -54,7 +55,7 @@ class Storm:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._chance = random.Random(seed)
-        self._run = Run(folder, *OVERRIDES)
+        self._run = Run(folder, *OVERRIDES, f"++log.partitions={self._chance.choice(PARTITIONS)}")
         line = {"responses_create_params": {"input": "Go."}, "plan": PLAN, "expected": 51}
         (folder / "tasks.jsonl").write_text(ROLLOUTS * (json.dumps(line) + "\n"))
         self._said = (folder / "said").open("w+")
