@@ -27,7 +27,7 @@ from bus.subjects import NO_ROLLOUT, Subjects, check_subject, consumer_name, rol
 from bus.topology import LogConfig, ensure_log, stream_info
 from contracts.codec import current, encode
 from contracts.errors import InvalidName
-from contracts.events import NO_TIME, NOTHING, Event, Kind, Recorded
+from contracts.events import NO_TIME, NOTHING, SAID_ELSEWHERE, Event, Kind, Recorded
 from contracts.ids import check_name
 from contracts.upcast import dataschema_of
 
@@ -133,6 +133,7 @@ class Bus:
         elapsed: float = NO_TIME,
         capture: msgspec.Raw = NOTHING,
         policy: tuple[int, int] | None = None,
+        generated: int = SAID_ELSEWHERE,
     ) -> Event:
         """A new event by this writer, now. `data` and `capture` are JSON."""
         self._events += 1
@@ -152,6 +153,7 @@ class Bus:
             data=data if isinstance(data, msgspec.Raw) else msgspec.Raw(data),
             capture=capture,
             policy=policy,
+            generated=generated,
         )
 
     async def publish(self, event: Event) -> int:

@@ -28,6 +28,8 @@ FIRST_FORM: Final = "1"
 """The version of data whose form never changed; likewise."""
 NO_TIME: Final = 0.0
 """Where nothing was worked on; likewise."""
+SAID_ELSEWHERE: Final = 0
+"""Where the reply itself says it, or there is nothing to say."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -64,7 +66,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     captureref: str = ""
     """Claim check of `capture`."""
     policy: tuple[int, int] | None = None
-    """Of `capture`: the oldest and newest policy version that generated any of its tokens, if known."""
+    """Of `capture`: the oldest and newest policy version that generated any of its tokens, if known.
+
+    On a request: the one at which a trainer asked for its rollout, as both.
+    """
+    generated: int = SAID_ELSEWHERE
+    """Of `capture`: how many tokens were generated, where the reply's `usage` does not say the same."""
 
     @property
     def captured(self) -> bool:

@@ -24,6 +24,8 @@ class FeedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of these, the committed ones by their staleness when they were delivered, in versions."""
     refused: dict[str, int] = {}
     """Of these, the dropped ones by reason."""
+    untrainable: int = 0
+    """Of the committed ones those with a reward and without a captured token: there was nothing to train on."""
     unfinished: int = 0
     """Groups that were asked for and had not ended, when it was written."""
     waiting: int = 0

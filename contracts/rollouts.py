@@ -4,6 +4,7 @@ A call's `data` is the callee's own request: `ModelRequest` for a model, `ToolCa
 `VerifyRequest` for resources, `RolloutRequest` for an agent.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 
 import msgspec
@@ -86,6 +87,24 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
     verify_s: float = 0.0
 
 
+class ModelStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was counted of one model instance, or of several together."""
+
+    captured: int = 0
+    """Calls whose tokens are in the log."""
+    flawed: int = 0
+    """Calls whose tokens were refused."""
+    generated: int = 0
+    """Generated tokens that are in the log; where none are, as many as the engines counted."""
+    policy: tuple[int, int] | None = None
+    """The oldest and the newest policy version that generated any token; None where none is known."""
+
+    @property
+    def token_less(self) -> bool:
+        """Whether tokens were asked for and refused, all of them: there is nothing to train on."""
+        return self.flawed > 0 and self.captured == 0
+
+
 class RolloutStats(msgspec.Struct, frozen=True, kw_only=True):
     """What the agent worker counted on the way; part of every terminal event.
 
@@ -106,11 +125,41 @@ class RolloutStats(msgspec.Struct, frozen=True, kw_only=True):
     """Model calls whose tokens were refused, since they cannot be trained on."""
     policy: tuple[int, int] | msgspec.UnsetType = msgspec.UNSET
     """The oldest and the newest policy version that generated any token in it; not there where none is known."""
+    generated: int | msgspec.UnsetType = msgspec.UNSET
+    """Tokens of its `captured` calls; not there where `usage` says the same, or several models were called."""
+    by_model: dict[str, ModelStats] | msgspec.UnsetType = msgspec.UNSET
+    """The same for each model instance, where several were called."""
 
     @property
     def token_less(self) -> bool:
         """Whether its engines' tokens were asked for and refused, all of them: there is nothing in it to train on."""
         return self.flawed > 0 and self.captured == 0
+
+
+def counted(stats: RolloutStats, models: Collection[str]) -> ModelStats:
+    """What was counted of these model instances. Where a log does not tell several apart, it is that of all."""
+    if not isinstance(stats.by_model, msgspec.UnsetType):
+        return together([each for name, each in stats.by_model.items() if name in models])
+    if len(stats.models) == 1 and stats.models[0] not in models:
+        return ModelStats()
+    return ModelStats(
+        captured=stats.captured,
+        flawed=stats.flawed,
+        generated=stats.usage.output_tokens if isinstance(stats.generated, msgspec.UnsetType) else stats.generated,
+        policy=None if isinstance(stats.policy, msgspec.UnsetType) else stats.policy,
+    )
+
+
+def together(counts: Collection[ModelStats]) -> ModelStats:
+    """The counts of several model instances as one. Where tokens of any are in the log, only such count."""
+    captured = sum(each.captured for each in counts)
+    policies = [each.policy for each in counts if each.policy is not None]
+    return ModelStats(
+        captured=captured,
+        flawed=sum(each.flawed for each in counts),
+        generated=sum(each.generated for each in counts if each.captured or not captured),
+        policy=(min(oldest for oldest, _ in policies), max(newest for _, newest in policies)) if policies else None,
+    )
 
 
 class RolloutResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

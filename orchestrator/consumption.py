@@ -30,6 +30,11 @@ class Consumption:
         """Rollouts that were dropped so far, by reason."""
         return self._records.latest.refused
 
+    @property
+    def untrainable(self) -> int:
+        """Rollouts that were committed so far and had a reward, and no token to give it to."""
+        return self._records.latest.untrainable
+
     async def open(self) -> None:
         """The first record."""
         await self._records.write("opened", self._record(self._view.version))
@@ -44,7 +49,8 @@ class Consumption:
             if not units:
                 return
             names = tuple(name for unit in units for name in unit.names)
-            record = self._record(batch.version, units, committed=names, lags=batch.lags)
+            untrainable = sum(len(unit.untrainable) for unit in units)
+            record = self._record(batch.version, units, committed=names, lags=batch.lags, untrainable=untrainable)
             await self._records.write("committed", record)
             self._view.groups.remove(units, now=batch.version == self._view.version)
         self._view.bell.ring()
@@ -93,6 +99,7 @@ class Consumption:
         units: Sequence[Unit] = (),
         *,
         lags: Mapping[int, int] | None = None,
+        untrainable: int = 0,
         refused: Mapping[str, int] | None = None,
         **what: Any,
     ) -> FeedRecord:
@@ -104,6 +111,7 @@ class Consumption:
             groups=_emptied(units),
             rollouts=before.rollouts + sum(len(unit.members) for unit in units),
             staleness=dict(sorted((Counter(before.staleness) + Counter(lags)).items())),
+            untrainable=before.untrainable + untrainable,
             refused=dict(Counter(before.refused) + Counter(refused)),
             unfinished=unfinished,
             waiting=len(self._view.groups.open) - unfinished - _emptied(units),

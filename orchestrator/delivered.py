@@ -43,9 +43,12 @@ class Finished:
     message: str
     """Of the error: why it failed or was cancelled."""
     versions: tuple[int, int]
-    """The oldest and the newest policy version that generated any of its tokens, or at which it was asked for."""
+    """The oldest and the newest policy version that generated any of its tokens, or at which it was asked for.
+
+    Here and below, tokens are those of the models that are trained.
+    """
     tokens: int
-    """Generated tokens, as the engines count them."""
+    """Generated tokens that were captured; where none were, as many as the engines counted."""
     stats: RolloutStats | None
     trainable: bool
     """False where it has no reward, and where no token of it was captured, or all were refused: it has no samples."""

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, cast, get_args
 
+import structlog
+
 from orchestrator.admission import Guard
 from orchestrator.advantages import without_variance
 from orchestrator.consumption import Consumption
@@ -23,6 +25,8 @@ PATIENCE_S = 3600.0
 """Seconds in which something must happen while a batch is awaited, unless something else is asked for."""
 NAMED = 10
 """So many missing rollouts are named in a message; the error has all of them."""
+
+_log = structlog.get_logger("feed")
 
 Order = Literal["finish", "fifo"]
 
@@ -134,7 +138,9 @@ class Feed:
             return "stale"
         if self._single:
             return None  # who puts groups together waits for it, as for one that failed
-        if unit.completed and all(member.end is not None and member.end.token_less for member in unit.completed):
+        if unit.completed and all(
+            member.end is not None and member.end.trained.token_less for member in unit.completed
+        ):
             return "token_less"
         if not self._options.drop_zero_variance:
             return None
@@ -203,6 +209,11 @@ class Feed:
 
     def _deliver(self, units: Sequence[Unit]) -> Batch:
         self._view.groups.take(units)
+        untrainable = [member.rollout for unit in units for member in unit.untrainable]
+        if untrainable and not self._consumption.untrainable:  # later ones are counted
+            models = ", ".join(self._view.models)
+            why = f"no token of {models} was captured (`token_ids: true` in the model's config): it has no samples"
+            _log.warning("no_tokens", rollout=untrainable[0], why=why)
         return Batch(
             groups=tuple(self._group(unit) for unit in units),
             version=self._view.version,
@@ -233,7 +244,7 @@ class Feed:
             error=end.error,
             message=end.message,
             versions=group.versions(member),
-            tokens=end.tokens,
+            tokens=end.trained.generated,
             stats=end.stats,
             trainable=end.trainable,
             _bus=self._view.bus,

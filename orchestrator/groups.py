@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from msgspec import UnsetType
-
 from contracts.events import Outcome
-from contracts.rollouts import RolloutStats
+from contracts.rollouts import ModelStats, RolloutStats
 
 
 class End(NamedTuple):
@@ -26,21 +24,13 @@ class End(NamedTuple):
     message: str
     stats: RolloutStats | None
     time: datetime
-
-    @property
-    def token_less(self) -> bool:
-        """Whether its engines' tokens were refused, all of them: there is nothing in it to train on."""
-        return self.stats is not None and self.stats.token_less
+    trained: ModelStats = ModelStats()
+    """Of `stats`, what is of the models that are trained."""
 
     @property
     def trainable(self) -> bool:
         """Whether there is a reward, and a token to give it to."""
-        return self.reward is not None and self.stats is not None and self.stats.captured > 0
-
-    @property
-    def tokens(self) -> int:
-        """Generated tokens, as the engines count them."""
-        return self.stats.usage.output_tokens if self.stats is not None else 0
+        return self.reward is not None and self.trained.captured > 0
 
 
 @dataclass(slots=True)
@@ -83,11 +73,12 @@ class OpenGroup:
         return min((member.end.time for member in self.members if member.end is not None), default=None)
 
     def versions(self, member: Member) -> tuple[int, int]:
-        """The oldest and the newest policy version in a rollout; where none is known, the one when it was asked for."""
-        stats = member.end.stats if member.end is not None else None
-        if stats is None or isinstance(stats.policy, UnsetType):
-            return self.version, self.version
-        return stats.policy
+        """The oldest and the newest policy version that generated a rollout, of the models that are trained.
+
+        Where none is known, the one when it was asked for.
+        """
+        known = member.end.trained.policy if member.end is not None else None
+        return known or (self.version, self.version)
 
     def first_id(self, member: Member) -> str:
         """The rollout ID of a member's first attempt."""
@@ -120,13 +111,18 @@ class Unit:
 
     @property
     def tokens(self) -> int:
-        """Generated tokens."""
-        return sum(member.end.tokens for member in self.members if member.end is not None)
+        """Generated tokens, of the models that are trained."""
+        return sum(member.end.trained.generated for member in self.members if member.end is not None)
 
     @property
     def completed(self) -> list[Member]:
         """The rollouts that have a reward."""
         return [member for member in self.members if member.end is not None and member.end.reward is not None]
+
+    @property
+    def untrainable(self) -> list[Member]:
+        """Of these, the ones of which no token was captured."""
+        return [member for member in self.completed if member.end is not None and not member.end.trainable]
 
     @property
     def oldest(self) -> int:

@@ -6,7 +6,7 @@ one before knew. Called by `trainer`.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Final
@@ -18,7 +18,7 @@ from bus import Bus, Conflict
 from bus.headings import headings, last_sequence
 from contracts.events import Event, Outcome, Recorded
 from contracts.ids import ROOT_CALL, RolloutId, attempt_id
-from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutStats
+from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutStats, counted
 from orchestrator.attempts import ask_again, give_up, request_of_rollout
 from orchestrator.errors import OrchestratorError
 from orchestrator.groups import End, Groups, Member, OpenGroup
@@ -43,9 +43,22 @@ _log = structlog.get_logger("run_log")
 class RunLog:
     """One run in the log."""
 
-    def __init__(self, bus: Bus, run: str, groups: Groups, retry: RetrySettings, changed: Callable[[], None]) -> None:
-        """`changed` is called whenever a rollout has ended, or another trainer has asked for a group."""
-        self._bus, self._run, self._groups, self._retry, self._changed = bus, run, groups, retry, changed
+    def __init__(
+        self,
+        bus: Bus,
+        run: str,
+        groups: Groups,
+        retry: RetrySettings,
+        changed: Callable[[], None],
+        *,
+        models: Collection[str],
+    ) -> None:
+        """`changed` is called whenever a rollout has ended, or another trainer has asked for a group.
+
+        `models` are the instances that are trained.
+        """
+        self._bus, self._run, self._models = bus, run, models
+        self._groups, self._retry, self._changed = groups, retry, changed
         self._next: list[int] = []
         self._opening: dict[str, list[Event]] = {}
         """Groups that were just heard of, each with the ends that are to be heard once it is open."""
@@ -200,7 +213,7 @@ class RunLog:
         member = group.members[place.number]
         if member.end is not None or member.rollout != event.rolloutid:
             return
-        end = _end(event, await self._bus.fetch_data(event))
+        end = _end(event, await self._bus.fetch_data(event), self._models)
         if member.end is not None or member.rollout != event.rolloutid:
             return  # it was heard elsewhere while its data was fetched
         if event.type == "rollout.failed" and await self._again(member, place.attempt, end, event):
@@ -228,12 +241,13 @@ def _attempt(group: str, index: int, attempt: int) -> RolloutId:
     return attempt_id(first, attempt) if attempt else first
 
 
-def _end(event: Event, data: bytes) -> End:
+def _end(event: Event, data: bytes, models: Collection[str]) -> End:
     """How it ended; what cannot be read is a failure too, since it must end."""
     try:
-        return _read_end(event, data)
+        end = _read_end(event, data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return End("rollout.failed", None, "poison", f"its end cannot be read: {error}", None, event.time)
+    return end if end.stats is None else end._replace(trained=counted(end.stats, models))
 
 
 def _read_end(event: Event, data: bytes) -> End:

@@ -2,11 +2,12 @@
 
 The last item that a model call put out carries `prompt_token_ids`, `generation_token_ids` and `generation_log_probs`:
 all of them, or none. An agent may have dropped, changed or reordered items, so a call's item is the one that is the
-same byte for byte; where more than one could be meant, none gets any. Called by `results` for rollouts that have
-captures; what an agent itself put under these names is no token of an engine, and is taken away. Pure.
+same byte for byte. Where calls put out the same item (an engine that gives all its answers one ID), and it is there as
+often as they did, each has its own in the order of the calls; else none gets any. Called by `results` for rollouts that
+have captures; what an agent itself put under these names is no token of an engine, and is taken away. Pure.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -53,15 +54,15 @@ def with_tokens(result: RolloutResult, recorded: Sequence[Recorded], blobs: Mapp
     except (KeyError, msgspec.DecodeError):
         return response  # it is no Responses object: that is for whoever reads it to say
     items = {key: _items(reply) for key, reply in replies.items()}
-    said = Counter(item for each in items.values() for item in each)
     there = Counter(bytes(item) for item in output)
-    of_item: dict[bytes, CallTokens] = {}
+    said: dict[bytes, deque[CallTokens | None]] = {}
     for call in events.calls().values():
-        last = items[call.key][-1:]
-        if last and not call.flaw and said[last[0]] == there[last[0]] == 1:
-            of_item[last[0]] = call
+        put_out = items[call.key]
+        for place, item in enumerate(put_out, start=1):
+            said.setdefault(item, deque()).append(call if place == len(put_out) and not call.flaw else None)
+    sure = {item: calls for item, calls in said.items() if len(calls) == there[item]}
     written = _Written()
-    marked = [_marked(item, of_item.get(bytes(item)), written) for item in output]
+    marked = [_marked(item, sure[bytes(item)].popleft() if bytes(item) in sure else None, written) for item in output]
     fields["output"] = msgspec.Raw(msgspec.json.encode(marked))
     return msgspec.Raw(msgspec.json.encode(fields))
 

@@ -60,7 +60,7 @@ class Trainer:
         self._consumption = Consumption(self._view, self._records)
         self._submission = Submission(run, deployment.descriptions)
         retry = options.get("retry", deployment.config.settings.retry)
-        self._log = RunLog(self.bus, run, self._groups, retry, self._bell.ring)
+        self._log = RunLog(self.bus, run, self._groups, retry, self._bell.ring, models=self.models)
         self._stragglers = Stragglers(self.bus, run, self._groups, self._bell)
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = False
@@ -395,5 +395,6 @@ class Trainer:
             unfinished_rollouts=self._groups.unfinished_rollouts,
             consumed=self._records.latest.rollouts,
             staleness=self._records.latest.staleness,
+            untrainable=self._records.latest.untrainable,
             dropped=self._records.latest.refused,
         )

@@ -94,6 +94,8 @@ class TrainerState(msgspec.Struct, frozen=True, kw_only=True):
     """Rollouts that were committed or dropped."""
     staleness: dict[int, int]
     """Committed rollouts by their staleness at delivery."""
+    untrainable: int
+    """Committed rollouts with a reward and without a captured token: there was nothing to train on."""
     dropped: dict[str, int]
     """Dropped rollouts by reason."""
 

@@ -18,7 +18,7 @@ import msgspec
 from bus import Subjects
 from components.durable.history import SUB_CALL
 from contracts.codec import encode
-from contracts.events import NOTHING, Event, Recorded
+from contracts.events import NOTHING, SAID_ELSEWHERE, Event, Recorded
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import Fork, RolloutRequest
 from replay.edits import Edit, edited_reply, edited_task
@@ -124,6 +124,7 @@ class Plan:
                 capture=capture,
                 captureref="",
                 policy=policy,
+                generated=SAID_ELSEWHERE if capture is NOTHING else event.generated,
             )
         yield Event(
             id=root,

@@ -180,6 +180,7 @@ class Heads:
             capture=capture,
             captureref=captureref,
             policy=event.policy,
+            generated=event.generated,
         )
         subject = head.subject if recorded.subject == head.subject else recorded.subject
         return Recorded(seq=recorded.seq, subject=subject, event=head, raw=b"")

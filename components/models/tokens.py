@@ -6,10 +6,13 @@ packed as `contracts.tokens` says. Nothing of this is part of a request or of a 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from contracts.tokens import PolicySpan, pack_ids, pack_logprobs, unpack_ids
 
 __all__ = ["EngineTokens", "Prefix", "packed_tokens"]
+
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,8 @@ class EngineTokens:
     """Their log-probabilities."""
     spans: tuple[PolicySpan, ...] = ()
     """Which weights sampled them, where the engine knows."""
+    newest: int | None = None
+    """The policy version of the weights at the end of the call, where the engine says only that."""
     tokenizer: str = ""
     """Digest of the tokenizer."""
     template: str = ""
@@ -54,18 +59,27 @@ def packed_tokens(
     logprobs: Sequence[float],
     *,
     spans: tuple[PolicySpan, ...] = (),
+    newest: int | None = None,
     tokenizer: str = "",
     template: str = "",
 ) -> EngineTokens:
     """The tokens of a call from JSON's numbers; with a flaw where one is none."""
     try:
         return EngineTokens(
-            prompt=pack_ids(prompt),
-            generated=pack_ids(generated),
-            logprobs=pack_logprobs(logprobs),
+            prompt=pack_ids(_numbers(prompt)),
+            generated=pack_ids(_numbers(generated)),
+            logprobs=pack_logprobs(_numbers(logprobs)),
             spans=spans,
+            newest=newest,
             tokenizer=tokenizer,
             template=template,
         )
     except (TypeError, OverflowError) as error:
         return EngineTokens(tokenizer=tokenizer, template=template, flaw=f"not all tokens are numbers: {error}")
+
+
+def _numbers(values: Sequence[_Number]) -> Sequence[_Number]:
+    """The values; raises `TypeError` where one is true or false, which an array takes for 1 and 0."""
+    if bool in set(map(type, values)):
+        raise TypeError("true and false are none")
+    return values

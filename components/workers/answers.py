@@ -6,7 +6,7 @@ Built by all workers, so that whatever answers is tied to what was asked in the 
 from msgspec import Raw
 
 from bus import Bus
-from contracts.events import NOTHING, Event
+from contracts.events import NOTHING, SAID_ELSEWHERE, Event
 
 
 def answer_to(
@@ -18,6 +18,7 @@ def answer_to(
     elapsed: float = 0.0,
     capture: Raw = NOTHING,
     policy: tuple[int, int] | None = None,
+    generated: int = SAID_ELSEWHERE,
 ) -> Event:
     """An event of type `what` for the request's `replyto`; `elapsed` is how many seconds it took to make."""
     return bus.event(
@@ -31,4 +32,5 @@ def answer_to(
         elapsed=round(elapsed, 6),
         capture=capture,
         policy=policy,
+        generated=generated,
     )

@@ -42,6 +42,8 @@ class Reply(NamedTuple):
     """Told that this reply, and no other, is in the log."""
     policy: tuple[int, int] | None = None
     """The oldest and the newest policy version in it."""
+    generated: int = 0
+    """The tokens in its capture, where its `usage` does not say how many they are."""
 
 
 Answer = Callable[[Delivery, bytes], Awaitable[Reply]]
@@ -286,7 +288,14 @@ class Callee:
     async def _publish(self, request: Event, outcome: str, reply: Reply, elapsed: float = 0.0) -> None:
         what = f"{request.type.partition('.')[0]}.{outcome}"
         event = answer_to(
-            self._bus, request, what, reply.data, elapsed=elapsed, capture=reply.capture, policy=reply.policy
+            self._bus,
+            request,
+            what,
+            reply.data,
+            elapsed=elapsed,
+            capture=reply.capture,
+            policy=reply.policy,
+            generated=reply.generated,
         )
         try:
             await self._bus.publish(event)

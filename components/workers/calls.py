@@ -102,6 +102,7 @@ class Calls:
             replyto=subjects.reply(self._worker, rollout.id, call.key),
             causationid=call.cause,
             traceparent=rollout.event.traceparent,
+            policy=rollout.asked_at if call.kind in ("models", "agents") else None,
         )
 
     # --- timers ------------------------------------------------------------------------------------------------

@@ -113,17 +113,21 @@ class CallCapture:
         "_start",
         "_tokens",
         "_whole",
+        "generated",
         "versions",
     )
 
     def __init__(self, captures: Captures, policies: Policies, request: Event, whole: bytes) -> None:
         self._captures, self._policies, self._request, self._whole = captures, policies, request, whole
-        self._start = policies.version
+        self._start = request.policy[0] if policies.version is None and request.policy else policies.version
+        """What was announced last, as far as it is known; else what was when the rollout was asked for."""
         self._tokens: EngineTokens | None = None
         self._conversation: Said | None = None
         self._recalled = False
         self.versions: tuple[int, int] | None = None
         """The oldest and the newest policy version that generated any of it, once it is `finished`."""
+        self.generated = 0
+        """How many tokens it has, once it is `finished`, where the engine's `usage` does not say so."""
 
     def take(self, tokens: EngineTokens) -> None:
         """What the engine said; the last word counts, since a call may have been tried before."""
@@ -144,8 +148,8 @@ class CallCapture:
 
     async def finished(self, reply: bytes, usage: ResponseUsage | None) -> tuple[Raw, Callable[[], None] | None]:
         """The capture beside this reply, and what is to be called when both are in the log."""
-        tokens, end = self._tokens, self._policies.version
-        self.versions = policy = None if self._start is None or end is None else (self._start, end)
+        tokens = self._tokens
+        self.versions = policy = self._policy(tokens)
         if tokens is None:
             return NOTHING if policy is None else _json(Capture(policy=policy)), None
         flaw = tokens.flaw or _flaw(tokens)
@@ -175,9 +179,21 @@ class CallCapture:
                 usage=_other_count(tokens, usage),
             )
         )
+        if usage is None or capture.usage is not None:
+            self.generated = len(capture.generated) // WIDTH
         after = place_after(place.places[-1], reply)
         kept = (lambda: self._captures.keep(rollout, call, after, ids)) if capture.has_tokens else None
         return _json(capture), kept
+
+    def _policy(self, tokens: EngineTokens | None) -> tuple[int, int] | None:
+        """The version when the call began and when it ended, if any is known."""
+        start, end = self._start, self._policies.version
+        if tokens is None:
+            return None if start is None or end is None else (start, end)
+        if tokens.newest is not None:  # an engine that had older weights than were announced had them at the start too
+            end = tokens.newest
+            return end if start is None else min(start, end), end
+        return None if start is None else (start, start if end is None else end)
 
 
 def _json(capture: Capture) -> Raw:
@@ -197,7 +213,7 @@ def _flaw(tokens: EngineTokens) -> str:
         return f"the engine gave {generated} generated tokens and {logprobs} log-probabilities"
     if not (tokens.prompt[3::WIDTH].isascii() and tokens.generated[3::WIDTH].isascii()):  # the bytes with the signs
         return "the engine gave a negative token ID"
-    return _improbable(unpack_logprobs(tokens.logprobs)) or _uncovered(tokens.spans, len(tokens.generated) // WIDTH)
+    return _improbable(unpack_logprobs(tokens.logprobs)) or _uncovered(tokens)
 
 
 def _improbable(logprobs: Sequence[float]) -> str:
@@ -215,9 +231,13 @@ def _not_above_zero(packed: bytes) -> bytes:
     return packed if max(logprobs) <= 0 else pack_logprobs(min(logprob, 0.0) for logprob in logprobs)
 
 
-def _uncovered(spans: Sequence[PolicySpan], generated: int) -> str:
-    if not all(0 <= span.version <= NEWEST for span in spans):
-        return f"the policy versions {sorted({span.version for span in spans})} are not all from 0 to {NEWEST}"
+def _uncovered(tokens: EngineTokens) -> str:
+    spans, generated = tokens.spans, len(tokens.generated) // WIDTH
+    versions = {span.version for span in spans}
+    if tokens.newest is not None:
+        versions.add(tokens.newest)
+    if not all(0 <= version <= NEWEST for version in versions):
+        return f"the policy versions {sorted(versions)} are not all from 0 to {NEWEST}"
     counts = [span.count for span in spans]
     if spans and (min(counts) < 1 or sum(counts) != generated):
         return f"the policy spans are of {counts} tokens, and {generated} were generated"

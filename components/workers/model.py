@@ -101,7 +101,7 @@ class ModelWorker:
             if captured is not None:
                 captured()
 
-        return Reply(reply, capture, stored, capturing.versions)
+        return Reply(reply, capture, stored, capturing.versions, capturing.generated)
 
     def _struck(self) -> None:
         seconds = self._model.config.deadline_s

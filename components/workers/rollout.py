@@ -101,6 +101,12 @@ class Rollout:
         return hasattr(self, "request")
 
     @property
+    def asked_at(self) -> tuple[int, int] | None:
+        """The policy version at which a trainer asked for it, or for the rollout that it is nested in; as both."""
+        version = self.request.policy_version
+        return self.event.policy if version is None else (version, version)
+
+    @property
     def stats(self) -> RolloutStats:
         """What it used so far."""
         return self.tally.stats(self.event.time, datetime.now(UTC))

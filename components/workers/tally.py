@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from contracts.events import NOTHING, Event
-from contracts.rollouts import RolloutStats, Timings, Usage
+from contracts.rollouts import ModelStats, RolloutStats, Timings, Usage, counted, together
 
 
 class _Usage(msgspec.Struct):
@@ -37,12 +37,9 @@ class Tally:
     """The running counts of one rollout."""
 
     __slots__ = (
-        "_captured",
-        "_flawed",
         "_input",
         "_models",
         "_output",
-        "_policy",
         "_seconds",
         "_started",
         "_tools",
@@ -54,10 +51,8 @@ class Tally:
     def __init__(self, started: datetime) -> None:
         self._started = started
         self._seconds: dict[str, float] = {}
-        self._input = self._output = self._total = self._turns = self._tools = self._captured = self._flawed = 0
-        self._models: dict[str, None] = {}
-        self._policy: list[int] = []
-        """The oldest and the newest version."""
+        self._input = self._output = self._total = self._turns = self._tools = 0
+        self._models: dict[str, _Model] = {}
         self.adoptions = 0
 
     def add(self, reply: Event, data: bytes) -> None:
@@ -68,24 +63,19 @@ class Tally:
             self._tools += 1
         elif call == "model" and outcome == "replied":
             self._turns += 1
-            self._look_at_tokens(reply)
-            self._models[reply.source.removeprefix("models/").partition("/")[0]] = None
-            self._generated_by(reply.policy or ())
-            if (usage := _usage(data)) is not None:
-                self._input += usage.input_tokens
-                self._output += usage.output_tokens
-                self._total += usage.total_tokens
+            usage = _usage(data) or _Usage()
+            self._input += usage.input_tokens
+            self._output += usage.output_tokens
+            self._total += usage.total_tokens
+            self._of(reply.source.removeprefix("models/").partition("/")[0]).add_call(reply, usage.output_tokens)
         elif call == "agent" and (nested := _nested(data)) is not None:
             self._add_nested(nested)
 
-    def _look_at_tokens(self, reply: Event) -> None:
-        """By the names of the fields that a capture has: to decode the tokens of each call would cost too much."""
-        if reply.captureref:
-            self._captured += 1
-        elif reply.capture != NOTHING:
-            capture = bytes(reply.capture)
-            self._captured += _TOKENS in capture
-            self._flawed += _FLAW in capture
+    def _of(self, name: str) -> "_Model":
+        found = self._models.get(name)
+        if found is None:
+            found = self._models[name] = _Model()
+        return found
 
     def _add_nested(self, nested: RolloutStats) -> None:
         self._input += nested.usage.input_tokens
@@ -93,10 +83,8 @@ class Tally:
         self._total += nested.usage.total_tokens
         self._turns += nested.turns
         self._tools += nested.tool_calls
-        self._captured += nested.captured
-        self._flawed += nested.flawed
-        self._models |= dict.fromkeys(nested.models)
-        self._generated_by(() if nested.policy is msgspec.UNSET else nested.policy)
+        for name in nested.models:
+            self._of(name).add(counted(nested, (name,)))
         times = nested.timings
         for call, seconds in (("model", times.model_s), ("tool", times.tools_s), ("verify", times.verify_s)):
             self._took(call, seconds)
@@ -104,13 +92,11 @@ class Tally:
     def _took(self, call: str, seconds: float) -> None:
         self._seconds[call] = self._seconds.get(call, 0.0) + seconds
 
-    def _generated_by(self, versions: tuple[int, ...]) -> None:
-        if versions:
-            known = [*self._policy, *versions]
-            self._policy = [min(known), max(known)]
-
     def stats(self, requested: datetime, now: datetime) -> RolloutStats:
         """The counts so far; `requested` is the time of the rollout's request. Clocks differ: no time is negative."""
+        by_model = {name: model.stats() for name, model in self._models.items()}
+        every = together(by_model.values())
+        single, known = len(by_model) == 1, every.captured == 0 or every.generated == self._output
         return RolloutStats(
             usage=Usage(input_tokens=self._input, output_tokens=self._output, total_tokens=self._total),
             timings=Timings(
@@ -124,10 +110,45 @@ class Tally:
             tool_calls=self._tools,
             models=tuple(self._models),
             adoptions=self.adoptions,
-            captured=self._captured,
-            flawed=self._flawed,
-            policy=(self._policy[0], self._policy[1]) if self._policy else msgspec.UNSET,
+            captured=every.captured,
+            flawed=every.flawed,
+            policy=every.policy or msgspec.UNSET,
+            generated=every.generated if single and not known else msgspec.UNSET,
+            by_model=by_model if len(by_model) > 1 else msgspec.UNSET,
         )
+
+
+class _Model:
+    """The counts of one model instance."""
+
+    __slots__ = ("captured", "counted", "flawed", "generated", "policy")
+
+    def __init__(self) -> None:
+        self.captured = self.flawed = self.generated = self.counted = 0
+        """`generated` of the calls that are captured, `counted` by the engine of the others."""
+        self.policy: tuple[int, int] | None = None
+
+    def add_call(self, reply: Event, counted: int) -> None:
+        """By the names of the fields that a capture has: to decode the tokens of each call would cost too much."""
+        capture = b"" if reply.captureref or reply.capture == NOTHING else bytes(reply.capture)
+        captured, tokens = bool(reply.captureref) or _TOKENS in capture, reply.generated or counted
+        flawed = _FLAW in capture
+        self.add(ModelStats(captured=int(captured), flawed=int(flawed), generated=tokens, policy=reply.policy))
+
+    def add(self, more: ModelStats) -> None:
+        self.captured += more.captured
+        self.flawed += more.flawed
+        if more.captured:
+            self.generated += more.generated
+        else:
+            self.counted += more.generated
+        if more.policy is not None:
+            known = (*(self.policy or ()), *more.policy)
+            self.policy = min(known), max(known)
+
+    def stats(self) -> ModelStats:
+        generated = self.generated if self.captured else self.counted
+        return ModelStats(captured=self.captured, flawed=self.flawed, generated=generated, policy=self.policy)
 
 
 def _usage(data: bytes) -> _Usage | None:

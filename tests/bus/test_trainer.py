@@ -13,7 +13,7 @@ from rich.console import Console
 from bus import Bus, EmbeddedServer, LogConfig
 from bus.room import set_bound
 from contracts.events import Event
-from contracts.rollouts import RolloutFailure, RolloutRequest
+from contracts.rollouts import ModelStats, RolloutFailure, RolloutRequest
 from orchestrator import Trainer
 from orchestrator.archive import archive, new_file
 from orchestrator.audit import audit
@@ -441,7 +441,10 @@ async def test_a_group_is_delivered_when_some_of_it_failed(server: str, config: 
 
 
 async def test_t16_groups_without_a_token_to_train_on_are_dropped_and_counted(server: str, config: LogConfig) -> None:
-    """T16: an engine whose tokens were refused teaches nothing, and nothing of it is delivered without a word."""
+    """T16: an engine whose tokens were refused teaches nothing, and nothing of it is delivered without a word.
+
+    That a judge's tokens were taken changes nothing. Where none are asked for, it is counted.
+    """
     async with deployed(server, config) as agents, connected(server, config) as trainer:
 
         async def behave(event: Event, request: RolloutRequest) -> None:
@@ -449,14 +452,37 @@ async def test_t16_groups_without_a_token_to_train_on_are_dropped_and_counted(se
             await agents.complete(event, request, captured=int(request.rollout_index == 0), flawed=int(refused))
 
         async def all_refused(event: Event, request: RolloutRequest) -> None:
-            await agents.complete(event, request, flawed=1)
+            judged = {"policy": ModelStats(flawed=1), "judge": ModelStats(captured=1, generated=9, policy=(0, 0))}
+            await agents.complete(event, request, captured=1, flawed=1, by_model=judged)
 
         agents.behave = lambda event, request: (all_refused if number(request) == 0 else behave)(event, request)
         await trainer.submit(tasks(2), group_size=3)
-        (group,) = (await take(trainer, groups=1, order="fifo")).groups
+        batch = await take(trainer, groups=1, order="fifo")
+        (group,) = batch.groups
         assert agents.numbers[group.id] == 1
         assert [rollout.trainable for rollout in group.rollouts] == [True, False, False]  # the last one: none captured
         assert trainer.state().dropped == {"token_less": 3}
+        await batch.commit()
+        assert trainer.state().untrainable == 2
+    async with connected(server, config) as again:
+        assert again.state().untrainable == 2
+
+
+async def test_f3_what_a_judge_wrote_makes_no_group_stale_and_fills_no_batch(server: str, config: LogConfig) -> None:
+    """F3: its engine's version never rises; and a batch of tokens is of those that are trained on."""
+    async with deployed(server, config) as agents, connected(server, config, max_lag=1, groups=4) as trainer:
+        judged = {
+            "policy": ModelStats(captured=1, generated=10, policy=(5, 5)),
+            "judge": ModelStats(captured=1, generated=500, policy=(0, 0)),
+        }
+        agents.behave = lambda event, request: agents.complete(event, request, policy=(0, 5), by_model=judged)
+        await trainer.policy_updated(5)
+        await trainer.submit(tasks(3), group_size=2)
+        batch = await take(trainer, tokens=40)
+        assert [group.lag for group in batch.groups] == [0, 0]
+        assert [(rollout.tokens, rollout.versions, rollout.trainable) for rollout in batch.rollouts] == [
+            (10, (5, 5), True)
+        ] * 4
 
 
 async def test_groups_without_variance_are_dropped_and_replaced_until_the_batch_is_full(

@@ -11,7 +11,15 @@ from bus import Bus, LogConfig
 from contracts.contexts import ModelRequest
 from contracts.deployments import Description, ResolvedDeployment
 from contracts.events import Event
-from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, RolloutStats, Timings, Usage
+from contracts.rollouts import (
+    ModelStats,
+    RolloutFailure,
+    RolloutRequest,
+    RolloutResult,
+    RolloutStats,
+    Timings,
+    Usage,
+)
 from contracts.tokens import Capture
 
 AGENT = Description(kind="agents", implementation="simple_agent", config={"pool": {"workers": 1, "slots": 1}})
@@ -73,6 +81,7 @@ class Agents:
         policy: tuple[int, int] | None = None,
         captured: int = 0,
         flawed: int = 0,
+        by_model: dict[str, ModelStats] | msgspec.UnsetType = msgspec.UNSET,
     ) -> None:
         """The end of a rollout that did well, to a reward that its index says."""
         result = RolloutResult(
@@ -84,6 +93,7 @@ class Agents:
                 policy=policy or msgspec.UNSET,
                 captured=captured,
                 flawed=flawed,
+                by_model=by_model,
             ),
         )
         await self.end(event, "completed", msgspec.json.encode(result))

@@ -324,12 +324,21 @@ async def _until_known(deployment: Deployment, version: int) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.parametrize("newest", [None, "2", "3"])
 async def test_a_call_is_stamped_with_the_policy_versions_at_its_start_and_its_end(
-    server: str, config: LogConfig
+    server: str, config: LogConfig, newest: str | None
 ) -> None:
-    """T15: where the engine does not say which weights wrote what, all of it counts as the older ones'."""
+    """T15: where the engine does not say which weights wrote what, all of it counts as the older ones'.
+
+    SGLang's `weight_version` says which weights it has when it answers.
+    """
+
+    def say(answer: dict[str, Any]) -> None:
+        if newest is not None:
+            answer["choices"][0]["meta_info"] = {"weight_version": newest}
+
     gate = asyncio.Event()
-    engine = Vllm(["Done."], gate=gate)
+    engine = Vllm(["Done."], gate=gate, spoil=say)
     async with engine.serving(), Deployment(server, config, instances(engine)) as deployment:
         await announce(deployment.bus, 1)
         await deployment.start("quiz", "solver", "policy")
@@ -341,7 +350,7 @@ async def test_a_call_is_stamped_with_the_policy_versions_at_its_start_and_its_e
         await _until_known(deployment, 2)
         gate.set()
         (call,) = await running
-        assert call.capture.policy == (1, 2)
+        assert call.capture.policy == call.event.policy == (1, int(newest or 2))
         assert call.capture.spans == (PolicySpan(1, len(call.generated)),)
 
 

@@ -205,11 +205,18 @@ class Deployment:
     # --- rollouts ----------------------------------------------------------------------------------------------
 
     async def ask(
-        self, rollout: str, task: Mapping[str, Any], agent: str = "puppet", run: str = RUN, attempt: int = 0
+        self,
+        rollout: str,
+        task: Mapping[str, Any],
+        agent: str = "puppet",
+        run: str = RUN,
+        attempt: int = 0,
+        *,
+        version: int | None = None,
     ) -> None:
-        """Requests a rollout."""
+        """Requests a rollout; `version` is the trainer's."""
         line = msgspec.Raw(msgspec.json.encode({"responses_create_params": {"input": "Go."}, **task}))
-        request = RolloutRequest(task=line, agent=agent, run_id=run, attempt=attempt)
+        request = RolloutRequest(task=line, agent=agent, run_id=run, attempt=attempt, policy_version=version)
         self._asked[rollout] = request
         await self.ask_with(rollout, msgspec.json.encode(request), agent=agent, run=run)
 

@@ -11,12 +11,12 @@ Generated          `message.generation_token_ids`, `choice.token_ids` (vLLM), `c
                    text)
 Log-probabilities  `message.generation_log_probs`, `logprobs.content`, `choice.meta_info.output_token_logprobs`
 Policy versions    `policy_spans` beside `choices` (version and number of tokens, in order); in `choice.meta_info` or
-                   `metadata` `weight_versions` (SGLang: version, start and end of each), else `weight_version`, where
-                   they are numbers
+                   `metadata` `weight_versions` (SGLang: version, start and end of each), where they are numbers; else
+                   `weight_version`, which is that of the end of the call
 """
 
 from collections.abc import Sequence
-from operator import index
+from math import isfinite
 from typing import Any, Final
 
 from components.models.tokens import EngineTokens, packed_tokens
@@ -56,7 +56,7 @@ def take_tokens(completion: JsonObject, *, keep_logprobs: bool, streamed: bool =
     for part in (completion, choice, message):
         for name in TOKEN_FIELDS & part.keys():
             del part[name]
-    if not keep_logprobs or any(_is_id(entry) for entry in _entries(choice)):
+    if not (keep_logprobs and _readable(choice)):
         choice.pop("logprobs", None)
     return tokens
 
@@ -106,7 +106,9 @@ def _read(completion: JsonObject, choice: JsonObject, message: JsonObject) -> En
     if not logprobs:
         raise _Flaw("the engine gave no log-probabilities of the generated tokens")
     agreed = [_agreed(found) for found in (prompt, generated, logprobs)]
-    return packed_tokens(*agreed, spans=_spans(completion, meta, len(agreed[1])))
+    told = (completion.get("metadata") or {}) | meta
+    spans = _spans(completion, told)
+    return packed_tokens(*agreed, spans=spans, newest=None if spans else _number(told.get("weight_version")))
 
 
 def _found(*places: tuple[str, Sequence[Any] | None]) -> _Found:
@@ -137,14 +139,35 @@ def _is_id(entry: JsonObject) -> bool:
     return str(entry.get("token", "")).startswith(_TOKEN_ID)
 
 
-def _spans(completion: JsonObject, meta: JsonObject, generated: int) -> tuple[PolicySpan, ...]:
-    if (spans := completion.get("policy_spans")) is not None:
-        return tuple(PolicySpan(index(version), index(count)) for version, count in spans)
-    told = (completion.get("metadata") or {}) | meta
-    spans = told.get("weight_versions") or [{"version": told.get("weight_version"), "start": 0, "end": generated}]
-    if not all(str(span["version"]).isdecimal() for span in spans):
-        return ()
-    ends = [0, *(span["end"] for span in spans)]
-    if [span["start"] for span in spans] != ends[:-1]:
-        raise _Flaw(f"the spans of weight versions do not follow each other: {spans}")
-    return tuple(PolicySpan(int(str(span["version"])), span["end"] - span["start"]) for span in spans)
+def _readable(choice: JsonObject) -> bool:
+    """Whether the log-probabilities are such, and tell no token ID."""
+    try:
+        return all(isfinite(entry["logprob"]) and not _is_id(entry) for entry in _entries(choice))
+    except (TypeError, KeyError, AttributeError):
+        return False
+
+
+def _spans(completion: JsonObject, told: JsonObject) -> tuple[PolicySpan, ...]:
+    """Which weights sampled which tokens; those that were changed before they had sampled any are not in it."""
+    if (counted := completion.get("policy_spans")) is not None:
+        spans = [(_whole(version), _whole(count)) for version, count in counted]
+    else:
+        versions = told.get("weight_versions") or []
+        if any(_number(span["version"]) is None for span in versions):
+            return ()
+        ends = [0, *(span["end"] for span in versions)]
+        if [span["start"] for span in versions] != ends[:-1]:
+            raise _Flaw(f"the spans of weight versions do not follow each other: {versions}")
+        spans = [(int(str(span["version"])), span["end"] - span["start"]) for span in versions]
+    return tuple(PolicySpan(version, count) for version, count in spans if count)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no whole number")
+    return value
+
+
+def _number(version: Any) -> int | None:
+    """A version that is a number; SGLang writes it as a text, and calls weights that nobody named `default`."""
+    return int(str(version)) if str(version).isdecimal() else None

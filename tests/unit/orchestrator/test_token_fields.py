@@ -62,6 +62,15 @@ def test_an_item_that_two_calls_put_out_has_none() -> None:
     assert lines(found, item("r0"), item("a0"), item("a2"))[1] == item("a0")
 
 
+def test_calls_that_put_out_the_same_item_each_have_theirs_where_all_are_there() -> None:
+    """An engine that gives all its answers one ID, and says the same twice."""
+    found = Conversations()
+    found.call("m_0", [item("u")], [item("a")], capture([1, 2], [3, 4]))
+    found.call("m_1", [item("u"), item("a"), item("t")], [item("a")], capture([5], [6], cited=("m_0", 4)))
+    assert lines(found, item("a"), item("t"), item("a")) == [item("a", **A0), item("t"), item("a", **A1)]
+    assert lines(found, item("t"), item("a")) == [item("t"), item("a")], "one was dropped: nobody knows which"
+
+
 def test_tokens_that_an_agent_wrote_are_taken_away() -> None:
     """T18."""
     forged = dict(zip(FIELDS, ([1], [2], [-1.0]), strict=True))

@@ -70,7 +70,7 @@ def test_the_forms_of_the_engines_say_the_same(document: dict[str, Any]) -> None
 def test_sglang_says_which_weights_it_has_where_they_are_numbered() -> None:
     found = take_tokens(deepcopy(SGLANG), keep_logprobs=False)
     assert (found.prompt, found.generated, found.logprobs) == (WANTED.prompt, WANTED.generated, WANTED.logprobs)
-    assert found.spans == (PolicySpan(12, 2),)
+    assert (found.spans, found.newest) == ((), 12)
 
 
 def test_sglang_says_which_weights_sampled_which_tokens_where_they_changed_in_a_call() -> None:
@@ -126,6 +126,25 @@ def test_log_probabilities_stay_where_they_were_asked_for_but_never_with_ids() -
     assert "logprobs" not in named["choices"][0]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [[None, None], [None], "ab", 5, [{"token": "h"}], [{"token": "h", "logprob": None}], entries("h")["content"] + [1]],
+)
+def test_log_probabilities_that_cannot_be_read_are_a_flaw_and_no_part_of_the_answer(said: Any) -> None:
+    """T3: whether they were asked for or not; the rest of the answer is one."""
+    for keep in (True, False):
+        document = _with(GENERATED, {"content": said})
+        assert take_tokens(document, keep_logprobs=keep).flaw
+        assert response_from_chat(ChatCompletion.model_validate(document)).output
+
+
+def test_weights_that_were_changed_before_the_first_token_sampled_none() -> None:
+    """T15: the engine may say that it had them."""
+    told = [{"version": "7", "start": 0, "end": 0}, {"version": "8", "start": 0, "end": 2}]
+    for more in ({"policy_spans": [[7, 0], [8, 2]]}, {"metadata": {"weight_versions": told}}):
+        assert take_tokens(deepcopy(VLLM) | more, keep_logprobs=False).spans == (PolicySpan(8, 2),)
+
+
 def _without(document: dict[str, Any], *path: str) -> dict[str, Any]:
     changed = deepcopy(document)
     place: Any = changed
@@ -156,6 +175,8 @@ def _version(version: int, start: int, end: int) -> dict[str, Any]:
         (_with([8, 1], entries("token_id:8", "token_id:9")), "at token 1"),
         (_with(["8", "9"], entries("h", "i")), "not all tokens are numbers"),
         (_with([8, 1 << 40], entries("h", "i")), "not all tokens are numbers"),
+        (_with([True, 9], entries("token_id:1", "token_id:9")), "not all tokens are numbers"),
+        (VLLM | {"policy_spans": [[True, 2]]}, "not known"),
         (VLLM | {"policy_spans": [["new", 2]]}, "not known"),
         (VLLM | {"policy_spans": [[1.7, 2]]}, "not known"),
         (VLLM | {"metadata": {"weight_versions": [_version(1, 0, 1), _version(2, 0, 1)]}}, "do not follow each other"),

@@ -8,7 +8,7 @@ import pytest
 
 from components.workers.tally import Tally
 from contracts.events import Event
-from contracts.rollouts import RolloutFailure, RolloutResult, Usage
+from contracts.rollouts import ModelStats, RolloutFailure, RolloutResult, RolloutStats, Usage, counted
 from contracts.tokens import Capture
 
 START = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -50,6 +50,47 @@ def test_calls_with_tokens_and_calls_whose_tokens_were_refused_are_told_apart() 
     result = RolloutResult(response=msgspec.Raw(b"{}"), reward=1.0, stats=stats)
     tally.add(reply("agent.replied"), msgspec.json.encode(result))
     assert (tally.stats(START, START).captured, tally.stats(START, START).flawed) == (2, 2)
+
+
+def test_each_model_is_counted_for_itself_where_there_are_several() -> None:
+    """A judge's tokens and versions are not those of the policy that is trained, also in a called agent."""
+    tally, caller = Tally(START), Tally(START)
+    taken = msgspec.Raw(msgspec.json.encode(Capture(prompt=b"1234", generated=b"1234", logprobs=b"1234")))
+    first = msgspec.structs.replace(reply("model.replied"), capture=taken, policy=(5, 6))
+    tally.add(first, usage(output_tokens=3))
+    one = msgspec.json.encode(tally.stats(START, START))
+    assert b'"by_model"' not in one
+    assert b'"generated"' not in one
+    judged = reply("model.replied", source="models/judge/j")
+    tally.add(msgspec.structs.replace(judged, capture=taken, policy=(0, 0), generated=200), usage())
+    tally.add(judged, usage(output_tokens=7))
+    nested = RolloutResult(response=msgspec.Raw(b"{}"), reward=1.0, stats=tally.stats(START, START))
+    caller.add(reply("agent.replied"), msgspec.json.encode(nested))
+    for stats in (tally.stats(START, START), caller.stats(START, START)):
+        assert stats.policy == (0, 6)
+        assert counted(stats, ["policy"]) == ModelStats(captured=1, generated=3, policy=(5, 6))
+        assert counted(stats, ["judge"]) == ModelStats(captured=1, generated=200, policy=(0, 0))
+        assert counted(stats, ["judge", "policy"]) == ModelStats(captured=2, generated=203, policy=(0, 6))
+        assert counted(stats, ["another"]) == ModelStats()
+
+
+def test_tokens_are_counted_from_what_was_captured_and_else_as_the_engine_counts_them() -> None:
+    taken = msgspec.Raw(msgspec.json.encode(Capture(prompt=b"1234", generated=b"1234", logprobs=b"1234")))
+    tally = Tally(START)
+    tally.add(reply("model.replied"), usage(output_tokens=5))
+    assert counted(tally.stats(START, START), ["policy"]) == ModelStats(generated=5)
+    for captured in ({"capture": taken}, {"captureref": "sha256:ab"}):
+        tally.add(msgspec.structs.replace(reply("model.replied"), generated=9, **captured), usage())
+    read = msgspec.json.decode(msgspec.json.encode(tally.stats(START, START)), type=RolloutStats)
+    assert counted(read, ["policy"]) == ModelStats(captured=2, generated=18)
+    assert counted(read, ["judge"]) == ModelStats()
+
+
+def test_a_log_that_does_not_tell_models_apart_has_all_that_was_counted_of_each() -> None:
+    before = b'"turns":2,"models":["policy","judge"],"captured":2,"policy":[1,2]}'
+    times = b'{"usage":{"output_tokens":9},"timings":{"queue_s":0,"total_s":0},'
+    stats = msgspec.json.decode(times + before, type=RolloutStats)
+    assert counted(stats, ["policy"]) == ModelStats(captured=2, generated=9, policy=(1, 2))
 
 
 def test_turns_tools_tokens_and_seconds_add_up() -> None:
