@@ -209,17 +209,22 @@ class Feed:
 
     def _deliver(self, units: Sequence[Unit]) -> Batch:
         self._view.groups.take(units)
-        untrainable = [member.rollout for unit in units for member in unit.untrainable]
-        if untrainable and not self._consumption.untrainable:  # later ones are counted
-            models = ", ".join(self._view.models)
-            why = f"no token of {models} was captured (`token_ids: true` in the model's config): it has no samples"
-            _log.warning("no_tokens", rollout=untrainable[0], why=why)
+        if not self._consumption.untrainable:  # else it was said
+            self._warn(member for unit in units for member in unit.untrainable)
         return Batch(
             groups=tuple(self._group(unit) for unit in units),
             version=self._view.version,
             _units=tuple(units),
             _consumption=self._consumption,
         )
+
+    def _warn(self, untrainable: Iterable[Member]) -> None:
+        """Says of the first why there is nothing to train on; commits count them."""
+        for member in untrainable:
+            refused = member.end is not None and member.end.trained.token_less
+            why = "were refused" if refused else "were not captured: set `token_ids: true` in the model's config"
+            _log.warning("no_tokens", rollout=member.rollout, why=f"tokens of {', '.join(self._view.models)} {why}")
+            break
 
     def _group(self, unit: Unit) -> Group:
         group = unit.group

@@ -16,11 +16,14 @@ Policy versions    `policy_spans` beside `choices` (version and number of tokens
 """
 
 from collections.abc import Sequence
-from math import isfinite
 from typing import Any, Final
+
+import msgspec
+from pydantic import ValidationError
 
 from components.models.tokens import EngineTokens, packed_tokens
 from contracts.base import JsonObject
+from contracts.chat import ChoiceLogprobs
 from contracts.convert import TOKEN_FIELDS
 from contracts.tokens import PolicySpan
 
@@ -140,11 +143,14 @@ def _is_id(entry: JsonObject) -> bool:
 
 
 def _readable(choice: JsonObject) -> bool:
-    """Whether the log-probabilities are such, and tell no token ID."""
+    """Whether the log-probabilities have their form, numbers that JSON has, and no token ID."""
+    if (given := choice.get("logprobs")) is None:
+        return True
     try:
-        return all(isfinite(entry["logprob"]) and not _is_id(entry) for entry in _entries(choice))
-    except (TypeError, KeyError, AttributeError):
+        logprobs = ChoiceLogprobs.model_validate_json(msgspec.json.encode(given))
+    except ValidationError:
         return False
+    return not any(entry.token.startswith(_TOKEN_ID) for entry in logprobs.content or ())
 
 
 def _spans(completion: JsonObject, told: JsonObject) -> tuple[PolicySpan, ...]:
