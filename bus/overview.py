@@ -123,8 +123,9 @@ async def overview(bus: Bus, instances: Iterable[tuple[Kind, str]] = ()) -> LogS
     for partition in range(bus.config.partitions):
         start = f"{bus.config.namespace}.{partition}"
         streams.append(await _stream(bus, bus.subjects.stream(partition)))
-        requested += await _count(bus, partition, f"{start}.agents.*.*.request.*.{ROOT_CALL}")
+        # what ends between the two counts must not be counted as ended and not as asked for
         ended += await _count(bus, partition, f"{start}.rollout.ended.>")
+        requested += await _count(bus, partition, f"{start}.agents.*.*.request.*.{ROOT_CALL}")
         dead += await _count(bus, partition, bus.subjects.dead_letters(partition))
         dead -= await _count(bus, partition, bus.subjects.settlements(partition))
     return LogState(

@@ -2,13 +2,16 @@
 
 Pure. The rule is AReaL's, counted by version: groups that are unfinished, waiting or in a batch, and those committed
 since the last policy version, are together at most (max_lag + 1) x groups, where `groups` are trained on between two
-versions. So what is asked for now is reached after at most `max_lag` further versions, if what is older is taken
-first. `Guard` sees to that where batches are taken as rollouts finish. Called by `trainer` and `feed`.
+versions; of a group that is taken in parts, what is left counts as a part. So what is asked for now is reached after at
+most `max_lag` further versions, if what is older is taken first. `Guard` sees to that where batches are taken as
+rollouts finish. Called by `trainer` and `batches`.
 """
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from orchestrator.groups import Groups, in_groups
+from orchestrator.trainer_options import FeedOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +24,44 @@ class Pacing:
     """Versions that a delivered group may be behind; None: any number."""
     unfinished: int
     """Rollouts that are unfinished at most, whatever the versions are."""
+    batch_groups: int | None = None
+    """Of a batch, where batches are counted in groups."""
+    batch_rollouts: int | None = None
+    """Of a batch, where batches are counted in rollouts."""
 
-    def room(self, *, open_groups: int, committed_now: int, rollouts: int, size: int) -> bool:
-        """Whether a further group of `size` rollouts may be asked for, where so many `rollouts` are unfinished."""
+    def of_feed(self, options: FeedOptions) -> "Pacing":
+        """What becomes of it with a feed; raises `ValueError` where nobody knows how many groups a version takes."""
+        groups = self.groups or options.groups
+        if options.max_lag is not None and groups is None:
+            raise ValueError(
+                "with max_lag, batches of rollouts or tokens need connect(groups=…): as many groups as you train on "
+                "between two policy versions, rounded down"
+            )
+        return Pacing(groups, options.max_lag, self.unfinished, options.groups, options.rollouts)
+
+    def room(self, groups: Groups, size: int) -> bool:
+        """Whether a further group of `size` rollouts may be asked for."""
+        rollouts = groups.unfinished_rollouts
         if rollouts and rollouts + size > self.unfinished:
             return False
-        return not self.full(open_groups=open_groups, committed_now=committed_now)
+        return not self.full(groups)
 
-    def full(self, *, open_groups: int, committed_now: int) -> bool:
+    def full(self, groups: Groups) -> bool:
         """Whether no further group may be asked for at this policy version."""
-        return self.bound is not None and open_groups + committed_now >= self.bound
+        if self.bound is None or in_groups(groups.left) + in_groups(groups.committed_now) + 1 <= self.bound:
+            return False
+        return not self._short(groups)
+
+    def _short(self, groups: Groups) -> bool:
+        """Whether all that there is does not fill the first batch of this policy version.
+
+        Then more can be asked for whatever the bound is: everything that is older goes into this batch.
+        """
+        if groups.committed_now.total() or groups.in_hand.total():
+            return False
+        if self.batch_rollouts is not None:
+            return groups.to_deliver.total() < self.batch_rollouts
+        return self.batch_groups is not None and groups.groups_to_deliver < self.batch_groups
 
     @property
     def bound(self) -> int | None:
@@ -39,27 +70,30 @@ class Pacing:
 
 
 class Guard:
-    """Says of one batch, made in any order, what may go into it so that all that is older can still be in time."""
+    """Says of one batch, made in any order, what may go into it so that all that is older can still be in time.
 
-    def __init__(self, pacing: Pacing, batch: int, version: int, used: int, undelivered: Iterable[int]) -> None:
-        """For a batch of so many groups at a policy version at which `used` groups were delivered already.
+    It counts in what batches are counted in, groups or rollouts.
+    """
 
-        `undelivered` are the versions at which the groups were asked for that are still to be delivered, ended or not.
+    def __init__(
+        self, *, batch: int, per_version: int, max_lag: int, version: int, used: int, undelivered: Mapping[int, int]
+    ) -> None:
+        """For a batch of so many at a policy version at which `used` were delivered already, of `per_version`.
+
+        `undelivered` says how many are still to be delivered, ended or not, by the version when they were asked for.
         """
         self._left = batch
         self._due: list[tuple[int, int]] = []
-        """For each version: so many of the groups of this and older versions have to be in the batch."""
-        if pacing.groups is None or pacing.max_lag is None:
-            return
-        later = max(0, pacing.groups - used - batch)
+        """For each version: so many of this and older versions have to be in the batch."""
+        later = max(0, per_version - used - batch)
         older = 0
-        for asked, count in sorted(Counter(undelivered).items()):
+        for asked, count in sorted(undelivered.items()):
             older += count
-            in_time = max(0, asked + pacing.max_lag - version) * pacing.groups + later
+            in_time = max(0, asked + max_lag - version) * per_version + later
             self._due.append((asked, min(batch, max(0, older - in_time))))
 
     def take(self, asked: int) -> bool:
-        """Takes a group that was asked for at this version, unless that leaves too few places for older ones."""
+        """Takes one that was asked for at this version, unless that leaves too few places for older ones."""
         if any(due >= self._left for version, due in self._due if version < asked and due):
             return False
         self._left -= 1

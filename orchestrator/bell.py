@@ -30,7 +30,11 @@ class Bell:
     async def wait(self) -> None:
         """Until it rings; raises what it was broken with."""
         event = self._event
-        if self.broken is None:
-            await event.wait()
+        self.check()
+        await event.wait()
+        self.check()
+
+    def check(self) -> None:
+        """Raises what it was broken with."""
         if self.broken is not None:
             raise self.broken

@@ -6,6 +6,7 @@ OrchestratorError
 ├── InputError         a file of tasks is wrong; `problems` has the first of them
 ├── FeedTaken          another trainer goes on with this feed
 ├── FeedStarved        a batch did not fill in time; the message names what is missing
+├── RunCancelled       the run of a trainer was cancelled: nothing more comes of it
 ├── AdapterError       a trainer cannot be given what its own protocol promises
 │   ├── NoTrajectory   a rollout did not complete, or has no tokens
 │   ├── NotContiguous  a rollout's tokens do not go on from turn to turn
@@ -17,7 +18,7 @@ OrchestratorError
 The command line prints the message and exits with code 2; a message says what, where, and the next step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ __all__ = [
     "NotContiguous",
     "OrchestratorError",
     "Problem",
+    "RunCancelled",
     "UsageError",
     "VenvError",
     "WorkerDied",
@@ -82,11 +84,25 @@ class FeedTaken(OrchestratorError):
 
 
 class FeedStarved(OrchestratorError):
-    """A batch did not fill within the feed's patience; `missing` are rollouts that have not ended."""
+    """A batch did not fill within the feed's patience.
 
-    def __init__(self, message: str, *, missing: Sequence[str]) -> None:
-        self.missing = tuple(missing)
+    `missing` are rollouts that have not ended; `dropped` counts those that were dropped while the batch was awaited, by
+    reason.
+    """
+
+    def __init__(self, message: str, *, missing: Sequence[str], dropped: Mapping[str, int]) -> None:
+        self.missing, self.dropped = tuple(missing), dict(dropped)
         super().__init__(message)
+
+
+class RunCancelled(OrchestratorError):
+    """A trainer's run was cancelled, by the trainer or by somebody else; `reason` is what they said."""
+
+    def __init__(self, run: str, reason: str) -> None:
+        self.run, self.reason = run, reason
+        super().__init__(
+            f"run {run} was cancelled: {reason}; nothing more comes of it, and it stays so: train on under another run"
+        )
 
 
 class AdapterError(OrchestratorError):

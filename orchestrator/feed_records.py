@@ -5,7 +5,6 @@ that feeds under the same name is refused at its first record, not after both ha
 by `trainer` and `feed`, and by `status`, which reads only the first and the last one.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,8 +28,10 @@ class FeedRecords:
         """Everything that was committed or dropped, as the records call it."""
         self.latest = FeedRecord(version=0)
         self._uncertain: BusError | None = None
-        self.committed: Counter[int] = Counter()
-        """Groups that were committed, by the policy version at that time."""
+        self._version = 0
+        """The newest policy version at which anything was delivered that is committed."""
+        self._committed: list[str] = []
+        """What that is, as the records call it."""
 
     async def read(self) -> None:
         """Learns what is in the log."""
@@ -38,6 +39,10 @@ class FeedRecords:
         async for recorded in self._bus.scan(subject):
             self._learn(_RECORD.decode(await self._bus.fetch_data(recorded.event)))
             self._next = int(recorded.subject.rpartition(".")[2]) + 1
+
+    def committed_at(self, version: int) -> list[str]:
+        """What was delivered at a policy version, of which none is newer, and is committed."""
+        return self._committed if version == self._version else []
 
     @property
     def opened(self) -> bool:
@@ -69,7 +74,10 @@ class FeedRecords:
         self.consumed.update(record.committed, record.dropped)
         self.latest = record
         if record.committed:
-            self.committed[record.version] += record.groups
+            if record.version > self._version:
+                self._version, self._committed = record.version, []
+            if record.version == self._version:
+                self._committed += record.committed
 
 
 class FeedState(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,9 +4,11 @@ Pure. `run_log` fills it from the log, `trainer` admits by its counts, `feed` ta
 what a rollout said: only how it ended.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from fractions import Fraction
 from typing import NamedTuple
 
 from contracts.events import Outcome
@@ -135,6 +137,11 @@ class Unit:
         return max((self.group.versions(member)[1] for member in self.completed), default=self.group.version)
 
 
+def in_groups(rollouts: Mapping[int, int]) -> Fraction:
+    """So many groups are rollouts, which are counted by the size of their group: half of one counts as a half."""
+    return sum((Fraction(count, size) for size, count in rollouts.items()), Fraction(0))
+
+
 @dataclass(slots=True)
 class Groups:
     """All groups of a run."""
@@ -149,8 +156,14 @@ class Groups:
     """By the first ID of the rollout: those that have ended and are not delivered, in the order of their ends."""
     unfinished_groups: int = 0
     unfinished_rollouts: int = 0
-    committed_now: int = 0
-    """Groups that were delivered at the present policy version and are committed."""
+    left: Counter[int] = field(default_factory=Counter)
+    """Rollouts that are neither committed nor dropped, by the size of their group."""
+    committed_now: Counter[int] = field(default_factory=Counter)
+    """Rollouts that were delivered at the present policy version and are committed, by the size of their group."""
+    to_deliver: Counter[int] = field(default_factory=Counter)
+    """Rollouts that are in no batch yet, ended or not, by the size of their group."""
+    groups_to_deliver: int = 0
+    """Groups that have any of these."""
     newest_ended: datetime | None = None
     """When the newest of the groups was asked for of which anything has ended."""
 
@@ -160,6 +173,7 @@ class Groups:
         self.open[group.id] = group
         self.unfinished_groups += 1
         self.unfinished_rollouts += len(group.members)
+        self._count(group, 1)
 
     def forget(self, group: OpenGroup) -> None:
         """It is not known whether it was asked for."""
@@ -167,7 +181,14 @@ class Groups:
         if self.open.pop(group.id, None) is not None:
             self.unfinished_groups -= not group.ended
             self.unfinished_rollouts -= len(group.unfinished)
-            self._check_delivered(group)
+            self.ready.pop(group.id, None)
+            self._count(group, -1)
+
+    def _count(self, group: OpenGroup, sign: int) -> None:
+        size = len(group.members)
+        self.left[size] += sign * sum(not member.gone for member in group.members)
+        self.to_deliver[size] += sign * len(group.left)
+        self.groups_to_deliver += sign * bool(group.left)
 
     def end(self, group: OpenGroup, member: Member, end: End) -> None:
         """A rollout of an open group has ended, the first time that this is said."""
@@ -187,35 +208,46 @@ class Groups:
             return iter(self.ended.values())
         return (Unit(group, group.left) for group in self.ready.values())
 
-    def undelivered(self) -> list[int]:
-        """The versions at which the groups were asked for of which something is still to be delivered, ended or not."""
-        return [group.version for group in self.open.values() if group.left]
+    def undelivered(self, *, single: bool) -> Counter[int]:
+        """What is still to be delivered, ended or not: groups, or with `single` rollouts, by version when asked for."""
+        versions: Counter[int] = Counter()
+        for group in self.open.values():
+            if left := len(group.left):
+                versions[group.version] += left if single else 1
+        return versions
 
     def take(self, units: Iterable[Unit]) -> None:
         """They are in a batch."""
         for unit in units:
+            group = unit.group
             for member in unit.members:
+                if member.taken:
+                    continue
                 member.taken = True
-                self.ended.pop(unit.group.first_id(member), None)
-            self._check_delivered(unit.group)
+                self.ended.pop(group.first_id(member), None)
+                self.to_deliver[len(group.members)] -= 1
+                if not group.left:
+                    self.groups_to_deliver -= 1
+                    self.ready.pop(group.id, None)
 
     def remove(self, units: Sequence[Unit], *, now: bool) -> None:
         """They are committed or dropped; `now` says that they were committed at the present policy version."""
         self.take(units)
         for unit in units:
+            size = len(unit.group.members)
             for member in unit.members:
+                if member.gone:
+                    continue
                 member.gone = True
-            if all(member.gone for member in unit.group.members) and self.open.pop(unit.group.id, None) is not None:
-                self.committed_now += now
-
-    def _check_delivered(self, group: OpenGroup) -> None:
-        if not group.left or group.id not in self.open:
-            self.ready.pop(group.id, None)
+                self.left[size] -= 1
+                self.committed_now[size] += now
+            if all(member.gone for member in unit.group.members):
+                self.open.pop(unit.group.id, None)
 
     @property
-    def delivered_now(self) -> int:
-        """Groups that are wholly in batches that were not committed yet."""
-        return len(self.open) - len(self.undelivered())
+    def in_hand(self) -> Counter[int]:
+        """Rollouts in batches that were not committed yet, by the size of their group."""
+        return self.left - self.to_deliver
 
     @property
     def unfinished(self) -> list[OpenGroup]:

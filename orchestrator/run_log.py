@@ -1,26 +1,28 @@
 """How does a trainer's picture of its run come from the log, and get into it?
 
-Reads what a run has asked for and what has ended, asks for groups, and hears as they come the ends, and the groups that
-another trainer asks for. Everything that `groups` holds can be read anew: a trainer that starts again knows what the
-one before knew. Called by `trainer`.
+Reads what a run has asked for and what has ended, asks for groups, and hears as they come the ends, the groups that
+another trainer asks for, and that the run was cancelled. Everything that `groups` holds can be read anew: a trainer
+that starts again knows what the one before knew. Called by `trainer`.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 import structlog
 
 from bus import Bus, Conflict
 from bus.headings import headings, last_sequence
+from components.workers.cancellations import cancelled_because, until_cancelled
 from contracts.events import Event, Outcome, Recorded
 from contracts.ids import ROOT_CALL, RolloutId, attempt_id
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutStats, counted
 from orchestrator.attempts import ask_again, give_up, request_of_rollout
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import OrchestratorError, RunCancelled
 from orchestrator.groups import End, Groups, Member, OpenGroup
 from orchestrator.settings import RetrySettings
 from orchestrator.submission import Place, check_size, epoch_of, member_id, new_group, place_of
@@ -68,6 +70,7 @@ class RunLog:
 
         `consumed` is what the feed is done with: groups, or rollouts by the ID of their first attempt.
         """
+        self._groups.sizes |= {self._group_of(name): 0 for name in consumed}
         asked: dict[str, dict[int, int]] = {}
         """Of each group the latest attempt of each index."""
         ended: set[str] = set()
@@ -97,6 +100,20 @@ class RunLog:
         found = await asyncio.gather(*(restore(group, attempts) for group, attempts in asked.items()))
         for event in sorted((event for events in found for event in events), key=lambda event: event.time):
             await self._hear(event)
+
+    def by_size(self, names: Iterable[str]) -> Counter[int]:
+        """So many rollouts are what a feed's records name, by the size of their group."""
+        found: Counter[int] = Counter()
+        for name in names:
+            group = self._group_of(name)
+            size = self._groups.sizes[group] or 1
+            found[size] += size if name == group else 1
+        return found
+
+    def _group_of(self, name: str) -> str:
+        """The group of what a feed's records name: a group, or a rollout."""
+        place = place_of(self._run, name)
+        return name if place is None else place.group
 
     async def _restore(self, name: str, attempts: dict[int, int], ended: set[str], consumed: set[str]) -> list[Event]:
         """Opens a group, if not all of it is consumed; returns the ends of its rollouts."""
@@ -166,6 +183,15 @@ class RunLog:
                     readers.create_task(self._follow_requests(partition, start))
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
+
+    async def cancelled(self) -> RunCancelled | None:
+        """Whether the run was cancelled, by whomever: what is to be raised then."""
+        reason = await cancelled_because(self._bus, self._run)
+        return None if reason is None else RunCancelled(self._run, reason)
+
+    async def until_cancelled(self) -> NoReturn:
+        """Waits for it; raises `RunCancelled`, `BusError`."""
+        raise RunCancelled(self._run, await until_cancelled(self._bus, self._run))
 
     async def _follow_ends(self, partition: int, start: int) -> None:
         ends = self._bus.subjects.ended_of(partition, self._run)

@@ -21,7 +21,8 @@ from orchestrator.config import load_config
 from orchestrator.consumption import Consumption
 from orchestrator.delivered import Batch, Finished, Group
 from orchestrator.describing import check
-from orchestrator.feed import PATIENCE_S, Feed, FeedOptions, Order
+from orchestrator.errors import RunCancelled
+from orchestrator.feed import Feed
 from orchestrator.feed_records import FeedRecords
 from orchestrator.feed_view import FeedView
 from orchestrator.groups import Groups, OpenGroup
@@ -32,8 +33,11 @@ from orchestrator.run_log import RunLog, now
 from orchestrator.stragglers import Stragglers
 from orchestrator.submission import AnyTask, Submission, check_size, new_group, place_of
 from orchestrator.trainer_options import (
+    PATIENCE_S,
     UNFINISHED,
+    FeedOptions,
     Options,
+    Order,
     TrainerState,
     check_names,
     check_options,
@@ -133,6 +137,7 @@ class Trainer:
         trainer = cls(deployment, run, options)
         await trainer._read()
         trainer._keep(trainer._log.follow)
+        trainer._keep(trainer._log.until_cancelled)
         trainer._keep(trainer._stragglers.watch)
         trainer._keep(lambda: deployment.while_alive(asyncio.Event().wait()))
         try:
@@ -149,9 +154,9 @@ class Trainer:
         self._view.version = max((version for version in known if version is not None), default=0)
         await announce(self.bus, self.models, self._view.version)
         await self._records.read()
-        self._groups.sizes |= dict.fromkeys(self._records.consumed, 0)
         await self._log.read(self._records.consumed)
-        self._groups.committed_now = self._records.committed[self._view.version]
+        self._groups.committed_now = self._log.by_size(self._records.committed_at(self._view.version))
+        self._bell.broken = await self._log.cancelled()
         if not self._records.opened:
             await self._consumption.open()
 
@@ -178,9 +183,9 @@ class Trainer:
     ) -> int:
         """Asks for a group of rollouts of each task; waits while the bound on unfinished work is reached.
 
-        What was submitted before, by whichever process, adds nothing: the same task for the same agent in the same
-        epoch is the same group, also where it stands twice among `tasks`. So a trainer that starts again submits what
-        it would have submitted at first. It waits for as long as nothing is committed: run it beside the feed.
+        What was submitted before, by whichever process, adds nothing: the same task for the same agent in one epoch is
+        one group, also where it stands twice among `tasks`. So a trainer that starts again submits the same as at
+        first. It waits for as long as nothing is committed: run it beside the feed.
 
         Args:
             tasks: task lines, or their fields; an open file, and an endless iterator too.
@@ -195,6 +200,7 @@ class Trainer:
             TypeError, ValueError: `tasks`, `group_size` or `epoch` cannot be such.
             InputError: a task is none. Those before it were submitted.
             UsageError: a task was submitted with another `group_size`. Those before it were submitted.
+            RunCancelled: the run was.
             BusError: the log was away for too long; submit the same tasks again.
         """
         check_whole("group_size", group_size, 1)
@@ -238,15 +244,9 @@ class Trainer:
         return known is not None
 
     async def _until_room(self, size: int) -> None:
-        while self._changing or not self._view.pacing.room(
-            open_groups=len(self._groups.open),
-            committed_now=self._groups.committed_now,
-            rollouts=self._groups.unfinished_rollouts,
-            size=size,
-        ):
+        while self._changing or not self._view.pacing.room(self._groups, size):
             await self._bell.wait()
-        if self._bell.broken is not None:
-            raise self._bell.broken
+        self._bell.check()
 
     async def _ask(self, group: OpenGroup, request: RolloutRequest) -> None:
         """A group that was begun is asked for whole, also if whoever submits is cancelled."""
@@ -291,9 +291,9 @@ class Trainer:
             drop_zero_variance: groups without two different rewards are dropped, and the batch still fills.
             straggler_s: seconds after the first rollout of a group has ended at which the others are cancelled; where
                 none has, after the first one of a group that was asked for later.
-            patience_s: seconds in which something must happen while a batch is awaited; `math.inf`: none must.
+            patience_s: seconds in which something must come nearer to a batch that is awaited; `math.inf`: for ever.
 
-        Raises `TypeError` and `ValueError` for what is no value of these.
+        Raises `TypeError` and `ValueError` for what is no value of these, or does not fit what `connect` was given.
         """
         given = self.pacing
         chosen = FeedOptions(
@@ -306,7 +306,7 @@ class Trainer:
             straggler_s=straggler_s,
             patience_s=patience_s,
         )
-        self._view.pacing = Pacing(given.groups or chosen.groups, chosen.max_lag, given.unfinished)
+        self._view.pacing = given.of_feed(chosen)
         self._stragglers.after_s = chosen.straggler_s
         self._bell.ring()
         return Feed(self._view, chosen, self._consumption)
@@ -335,7 +335,7 @@ class Trainer:
         await announce(self.bus, models or self.models, version)
         if version > self._view.version:
             self._view.version = version
-            self._groups.committed_now = 0
+            self._groups.committed_now.clear()
         self._bell.ring()
 
     @asynccontextmanager
@@ -362,7 +362,7 @@ class Trainer:
     ) -> None:
         """Has a rollout, a group, or without either the whole run end as cancelled. What has ended keeps its end.
 
-        A run that was cancelled stays so: what is submitted to it later is cancelled too.
+        A run that was cancelled stays so: from then on `submit` and feeds raise `RunCancelled`, also of other trainers.
 
         Raises `ValueError` for what is no rollout and no group of this run, `BusError`.
         """
@@ -384,6 +384,7 @@ class Trainer:
                 await cancel(self.bus, self.run, member.rollout, reason)
         else:
             await cancel_run(self.bus, self.run, reason)
+            self._bell.break_with(RunCancelled(self.run, reason))
 
     def state(self) -> TrainerState:
         """The queue and the staleness of the run so far."""

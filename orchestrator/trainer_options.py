@@ -4,9 +4,10 @@ Plain data for `trainer`.
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Literal, TypedDict, get_args
 
 import msgspec
 
@@ -16,6 +17,11 @@ from orchestrator.settings import RetrySettings
 
 UNFINISHED: Final = 8_192
 """Rollouts that are unfinished at most, unless something else is asked for."""
+
+PATIENCE_S: Final = 3600.0
+"""Seconds for which nothing may come nearer to a batch that is awaited, unless something else is asked for."""
+
+Order = Literal["finish", "fifo"]
 
 
 class Options(TypedDict, total=False):
@@ -78,6 +84,44 @@ def check_names(name: str, value: Any, known: Sequence[str] | None = None) -> No
         raise ValueError(f"{name} are names, and {wrong[0]!r} is none")
     if others := set(value) - set(value if known is None else known):
         raise ValueError(f"{', '.join(sorted(others))}: not among the models that are trained, {known}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedOptions:
+    """How batches are made; see `Trainer.feed`. Exactly one of the first three says how large they are."""
+
+    groups: int | None
+    rollouts: int | None
+    tokens: int | None
+    order: Order
+    max_lag: int | None
+    drop_zero_variance: bool
+    straggler_s: float | None
+    patience_s: float
+
+    def __post_init__(self) -> None:
+        sizes = {"groups": self.groups, "rollouts": self.rollouts, "tokens": self.tokens}
+        given = {name: size for name, size in sizes.items() if size is not None}
+        if len(given) != 1:
+            raise ValueError("say how large a batch is with one of groups, rollouts and tokens")
+        for name, size in given.items():
+            check_whole(name, size, 1)
+        if self.order not in get_args(Order):
+            raise ValueError(f"order is one of {', '.join(map(repr, get_args(Order)))}, not {self.order!r}")
+        if self.max_lag is not None:
+            check_whole("max_lag", self.max_lag, 0)
+        if not isinstance(self.drop_zero_variance, bool):
+            raise TypeError(f"drop_zero_variance is True or False, not {self.drop_zero_variance!r}")
+        if self.rollouts is not None and self.drop_zero_variance:
+            raise ValueError("drop_zero_variance compares the rollouts of a group: take groups or tokens")
+        if self.straggler_s is not None:
+            check_seconds("straggler_s", self.straggler_s)
+        check_seconds("patience_s", self.patience_s)
+
+    @property
+    def single(self) -> bool:
+        """Whether a batch is of single rollouts."""
+        return self.rollouts is not None
 
 
 class TrainerState(msgspec.Struct, frozen=True, kw_only=True):

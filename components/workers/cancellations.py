@@ -96,6 +96,19 @@ async def cancel_run(bus: Bus, run: str, reason: str) -> bool:
     return any(said)
 
 
+async def cancelled_because(bus: Bus, run: str) -> str | None:
+    """Why a run was cancelled; None if it was not."""
+    recorded = await bus.last(bus.subjects.cancel_run(0, run))
+    return None if recorded is None else _reason(recorded)
+
+
+async def until_cancelled(bus: Bus, run: str) -> str:
+    """Waits until a run is cancelled; returns why. Raises `BusError`."""
+    async for recorded in bus.scan(bus.subjects.cancel_run(0, run), follow=True):
+        return _reason(recorded)
+    raise AssertionError("what is followed does not end")
+
+
 def cancelled(reason: str) -> CallError:
     """The error of a call, or of a rollout, that was cancelled."""
     return CallError(kind="cancelled", message=reason)

@@ -1,9 +1,13 @@
 """What an operator is told of a log and its pools."""
 
+import itertools
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
+import pytest
 
+import bus.overview as overview_module
 from bus import Bus, LogConfig
 from bus.overview import overview
 from contracts.ids import ROOT_CALL
@@ -18,6 +22,24 @@ def rollout(bus: Bus, name: str) -> str:
 async def test_an_empty_log_is_all_zeros(bus: Bus) -> None:
     state = await overview(bus)
     assert (state.events, state.requested, state.ended, state.dead, state.pools) == (0, 0, 0, 0, ())
+
+
+async def test_what_ends_while_it_is_counted_is_never_more_than_was_asked_for(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an operator reads that -1 rollouts are in flight."""
+    count, asked = overview_module._count, itertools.count()
+
+    async def counted(*what: Any) -> int:
+        found = await count(*what)
+        name = f"r{next(asked)}"
+        await bus.publish(bus.event("rollout.requested", rollout(bus, name), b"{}", rolloutid=name))
+        await bus.publish(ended(bus, "run", name))
+        return found
+
+    monkeypatch.setattr(overview_module, "_count", counted)
+    state = await overview(bus)
+    assert 0 <= state.ended <= state.requested
 
 
 async def test_rollouts_events_and_what_waits_in_each_pool_are_counted(bus: Bus) -> None:

@@ -296,11 +296,13 @@ async def test_what_no_call_of_a_trainer_can_mean_is_refused_before_anything_hap
 
 async def test_f7_a_restart_does_not_change_how_much_may_be_asked_for(server: str, config: LogConfig) -> None:
     """F7: at each step of a run, the capacity that a second trainer reads from the log is the first one's."""
+    taken: list[dict[str, Any]] = [{"groups": 2}] * 6
+    taken[3:5] = {"groups": 2, "drop_zero_variance": True}, {"rollouts": 3}
     async with deployed(server, config) as agents, connected(server, config, groups=2, max_lag=1) as trainer:
-        for step in range(6):
+        for step, options in enumerate(taken):
             await room_is_the_same(server, config, trainer)
             submitting = asyncio.create_task(trainer.submit(tasks(20), group_size=2))
-            batch = await take(trainer, groups=2, drop_zero_variance=step == 3)
+            batch = await take(trainer, **options)
             submitting.cancel()
             await asyncio.gather(submitting, return_exceptions=True)
             await room_is_the_same(server, config, trainer, in_hand=True)

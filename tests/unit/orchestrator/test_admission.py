@@ -1,51 +1,38 @@
-"""What may be asked for, and what may be taken: nothing becomes staler than the bound, whatever finishes first."""
+"""How much may be asked for: whole groups, halves of groups, and what a batch lacks."""
 
-from random import Random
+from collections import Counter
 
-from hypothesis import given
-from hypothesis import strategies as st
+from orchestrator.admission import Pacing
+from orchestrator.groups import Groups
 
-from orchestrator.admission import Guard, Pacing
+
+def counts(*, left: int = 0, now: int = 0, rollouts: int = 0, in_hand: int = 0) -> Groups:
+    """Of rollouts in groups of 8."""
+    return Groups(
+        left=Counter({8: left}),
+        to_deliver=Counter({8: left - in_hand}),
+        committed_now=Counter({8: now}),
+        unfinished_rollouts=rollouts,
+    )
 
 
 def test_a_group_may_be_asked_for_while_the_bound_is_not_reached() -> None:
-    """(max_lag + 1) x groups, of open groups and of those committed at this version."""
+    """(max_lag + 1) x groups, of what is left of open groups and of what was committed at this version."""
     pacing = Pacing(groups=4, max_lag=1, unfinished=100)
     assert pacing.bound == 8
-    assert pacing.room(open_groups=7, committed_now=0, rollouts=0, size=8)
-    assert not pacing.room(open_groups=4, committed_now=4, rollouts=0, size=8)
-    assert not pacing.room(open_groups=0, committed_now=0, rollouts=93, size=8)
-    assert pacing.room(open_groups=0, committed_now=0, rollouts=0, size=101), "a group that is larger comes alone"
-    assert Pacing(groups=4, max_lag=None, unfinished=100).room(open_groups=1000, committed_now=0, rollouts=9, size=8)
+    assert pacing.room(counts(left=7 * 8), 8)
+    assert not pacing.room(counts(left=4 * 8, now=4 * 8), 8)
+    assert pacing.room(counts(left=3 * 8 + 5, now=4 * 8 - 5), 8), "what is left of a group counts as a part"
+    assert not pacing.room(counts(left=3 * 8 + 6, now=4 * 8 - 5), 8)
+    assert not pacing.room(counts(rollouts=93), 8)
+    assert pacing.room(counts(), 101), "a group that is larger comes alone"
+    assert Pacing(groups=4, max_lag=None, unfinished=100).room(counts(left=8000, rollouts=9), 8)
 
 
-@given(
-    groups=st.integers(1, 6),
-    max_lag=st.integers(0, 4),
-    batches=st.integers(1, 3),
-    seed=st.integers(0, 1_000_000),
-)
-def test_whatever_finishes_first_nothing_becomes_too_stale(groups: int, max_lag: int, batches: int, seed: int) -> None:
-    """F3, F5: groups are asked for whenever there is room and finish in any order, a version has several batches."""
-    chance = Random(seed)
-    per_version = groups * batches
-    pacing = Pacing(groups=per_version, max_lag=max_lag, unfinished=10_000)
-    unfinished: list[int] = []
-    """The versions at which they were asked for."""
-    ready: list[int] = []
-    for version in range(12):
-        for taken in range(batches):
-            batch: list[int] = []
-            while not batch:
-                while pacing.room(
-                    open_groups=len(unfinished) + len(ready), committed_now=taken * groups, rollouts=0, size=1
-                ):
-                    unfinished.append(version)
-                if unfinished:
-                    ready.append(unfinished.pop(chance.randrange(len(unfinished))))
-                guard = Guard(pacing, groups, version, taken * groups, unfinished + ready)
-                chosen = [asked for asked in ready if guard.take(asked)][:groups]
-                batch = chosen if len(chosen) == groups else []
-            assert max(version - asked for asked in batch) <= max_lag
-            for asked in batch:
-                ready.remove(asked)
+def test_what_the_first_batch_of_a_version_lacks_may_be_asked_for_whatever_the_bound_is() -> None:
+    """Else 15 rollouts of groups of 8 would wait for ever where the bound is two of them."""
+    pacing = Pacing(groups=1, max_lag=1, unfinished=100, batch_rollouts=15)
+    assert pacing.room(counts(left=9), 8)
+    assert not pacing.room(counts(left=15), 8)
+    assert not pacing.room(counts(left=9, now=15), 8), "it is not the first one"
+    assert not pacing.room(counts(left=16, in_hand=7), 8), "nor is it here"

@@ -1,5 +1,6 @@
 """The groups of a trainer's run: after any steps, what is counted is what is there."""
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from random import Random
 
@@ -33,6 +34,13 @@ def check(groups: Groups) -> None:
     assert set(groups.ready) == {each.id for each in groups.open.values() if each.ended and each.left}
     assert [unit.group.id for unit in groups.units(single=False)] == list(groups.ready)
     assert not any(all(member.gone for member in each.members) for each in groups.open.values())
+    left = [len(each.members) for each, member in members if not member.gone]
+    to_deliver = [len(each.members) for each, member in members if not member.taken]
+    assert (groups.left, groups.to_deliver) == (Counter(left), Counter(to_deliver))
+    assert groups.groups_to_deliver == sum(bool(each.left) for each in groups.open.values())
+    assert groups.in_hand == Counter(left) - Counter(to_deliver)
+    assert groups.undelivered(single=True).total() == len(to_deliver)
+    assert groups.undelivered(single=False).total() == groups.groups_to_deliver
 
 
 @given(seed=st.integers(0, 1_000_000), single=st.booleans())
@@ -40,7 +48,7 @@ def test_whatever_is_asked_ends_is_delivered_committed_and_dropped_the_counts_ar
     seed: int, single: bool
 ) -> None:
     """F7: also where rollouts are taken one by one, and their groups later whole."""
-    chance, groups, batches, committed = Random(seed), Groups(), [], 0
+    chance, groups, batches, committed = Random(seed), Groups(), [], Counter[int]()
     for step in range(60):
         match chance.randrange(6):
             case 0:
@@ -53,9 +61,9 @@ def test_whatever_is_asked_ends_is_delivered_committed_and_dropped_the_counts_ar
                 groups.take(units)
                 batches.append(units)
             case 4 if batches:
-                before = set(groups.open)
-                groups.remove(batches.pop(chance.randrange(len(batches))), now=True)
-                committed += len(before - set(groups.open))
+                units = batches.pop(chance.randrange(len(batches)))
+                committed.update(len(u.group.members) for u in units for member in u.members if not member.gone)
+                groups.remove(units, now=True)
             case 5:
                 groups.remove(list(groups.units(single=single))[:1], now=False)
         check(groups)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from contracts.deployments import Description, Reference
 from contracts.tasks import Task
 from orchestrator.errors import InputError, UsageError
-from orchestrator.feed import PATIENCE_S, FeedOptions
 from orchestrator.groups import OpenGroup
 from orchestrator.submission import AnyTask, Asked, Submission, new_group
+from orchestrator.trainer_options import PATIENCE_S, FeedOptions
 
 TASK = {"responses_create_params": {"input": "hi"}, "answer": 5}
 TOOL = {"type": "function", "name": "look", "parameters": {}}
