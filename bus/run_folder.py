@@ -6,11 +6,14 @@ starts nothing; what is in them, it does not know.
 
 import fcntl
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 RESULTS: Final = Path("results")
 """Where they are made, unless something else is asked for."""
@@ -33,14 +36,34 @@ class _Input(msgspec.Struct):
     rollout_id: str
 
 
-def run_id(folder: Path) -> str:
-    """The ID of the run in it: what stands before task and index in the ID of its first rollout.
+class _Result(msgspec.Struct):
+    run_id: str
 
-    Raises `OSError`, `FileNotFoundError` where there is no run, or `msgspec.DecodeError`.
+
+def read_lines(path: Path, kind: type[T]) -> Iterator[T | None]:
+    """The lines of a file one by one, None for each that is damaged: cut, or no JSON of this kind; none of no file."""
+    decode = msgspec.json.Decoder(kind).decode
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        for line in file:
+            try:
+                yield decode(line) if line.endswith(b"\n") else None
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                yield None
+
+
+def run_id(folder: Path) -> str | None:
+    """The ID of the run in it; None where there is no run, or no line that can be read. Raises `OSError`.
+
+    It is what stands before task and index in the ID of a rollout.
     """
-    with (folder / MATERIALIZED).open("rb") as file:
-        first = msgspec.json.decode(file.readline(), type=_Input)
-    return first.rollout_id.rsplit("-", 2)[0]
+    if not (folder / MATERIALIZED).exists():
+        return None
+    for asked in filter(None, read_lines(folder / MATERIALIZED, _Input)):
+        return asked.rollout_id.rsplit("-", 2)[0]
+    for name in (ROLLOUTS, FAILURES):
+        for ended in filter(None, read_lines(folder / name, _Result)):
+            return ended.run_id
+    return None
 
 
 def live(folder: Path) -> dict[str, Any] | None:

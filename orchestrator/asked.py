@@ -1,10 +1,14 @@
 """What was a run going to ask for, by its log alone?
 
-Called by `rebuild`, where `materialized_inputs.jsonl` is gone. The log has each task as it was sent, and the digest of
-the file; so what is written is the very file, or nothing. It only reads.
+The log has the digest of `materialized_inputs.jsonl`, and each task as it was sent; so it tells whether the file is
+damaged, and what is written in its place is the very file, or nothing. Called by `rebuild`, and by `run --resume`. It
+only reads.
 """
 
-from hashlib import sha256
+from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import file_digest, sha256
+from pathlib import Path
 
 import msgspec
 
@@ -19,12 +23,30 @@ _REQUEST = msgspec.json.Decoder(RolloutRequest)
 _STARTED = msgspec.json.Decoder(RunStarted)
 
 
-async def inputs_in_log(bus: Bus, run: str) -> bytes:
-    """The content of `materialized_inputs.jsonl`; raises `UsageError` where the log does not have all of it."""
+async def beginning(bus: Bus, run: str) -> RunStarted | None:
+    """What the log says of the beginning of a run; None of one that did not begin in it, or is a trainer's."""
     began = await bus.last(bus.subjects.deployment("run", run))
-    if began is None:
-        raise UsageError(f"the log does not say what {run} began with: it is a trainer's, or not of this log")
-    started = _STARTED.decode(await bus.fetch_data(began.event))
+    return None if began is None else _STARTED.decode(await bus.fetch_data(began.event))
+
+
+def is_of(started: RunStarted, lines: Iterable[bytes]) -> bool:
+    """Whether these lines of inputs are what the run began with."""
+    digest = sha256()
+    for line in lines:
+        digest.update(line)
+    return digest.hexdigest() == started.inputs_sha256
+
+
+def digest_of(path: Path) -> str | None:
+    """Of a file, as `RunStarted` has that of its inputs; None where it is not there."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+    return None
+
+
+async def inputs_in_log(bus: Bus, started: RunStarted) -> list[bytes]:
+    """The lines of `materialized_inputs.jsonl`; raises `UsageError` where the log does not have all of them."""
+    run = started.run_id
     lines: dict[tuple[int, int], bytes] = {}
     for partition in range(bus.config.partitions):
         asked = f"{bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
@@ -41,7 +63,10 @@ async def inputs_in_log(bus: Bus, run: str) -> bytes:
                     line=bytes(request.task),
                 )
                 lines[task.task_index, task.rollout_index] = input_line(task, event.rolloutid)
-    content = b"".join(lines[place] for place in sorted(lines))
-    if sha256(content).hexdigest() != started.inputs_sha256:
-        raise UsageError(f"the log has {len(lines)} of the {started.rollouts} tasks that {run} was going to ask for")
-    return content
+    found = [lines[place] for place in sorted(lines)]
+    if not is_of(started, found):
+        raise UsageError(
+            f"the log has {len(found)} of the {started.rollouts} tasks that {run} was going to ask for; "
+            f"`jetgym run … --resume` writes it from the tasks themselves"
+        )
+    return found

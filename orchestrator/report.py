@@ -132,7 +132,7 @@ class RunReport:
         """Writes `metrics.json`; if nothing has ended since the run was resumed, its times stay as they were."""
         folder.mkdir(parents=True, exist_ok=True)
         if not self._wall_s:
-            with suppress(OSError, ValueError, KeyError):  # there is none, or half of one
+            with suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or it is damaged
                 before = json.loads((folder / METRICS).read_bytes())["run"]
                 if before["run_id"] == self.run_id:
                     self._before = {name: before[name] for name in _TIMES}
@@ -200,6 +200,22 @@ class RunReport:
 _NUMBERS = ("done", "failed", "reward", "pass@k", "turns", "tools", "tokens", "secs")
 _TIMES = ("started", "wall_s", "ended_earlier", "rollouts_per_s")
 _MEANS = ("turns", "tool_calls", "output_tokens", "duration_s")
+
+
+class _Run(msgspec.Struct):
+    run_id: str
+
+
+class _Metrics(msgspec.Struct):
+    run: _Run
+
+
+def has_metrics(folder: Path, run: str) -> bool:
+    """Whether its `metrics.json` is there, whole, and this run's."""
+    try:
+        return msgspec.json.decode((folder / METRICS).read_bytes(), type=_Metrics).run.run_id == run
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return False
 
 
 def _environment(description: Description) -> str | None:

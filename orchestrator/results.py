@@ -5,16 +5,17 @@ stand in the order of the terminal events in the log; so the files can be rebuil
 Used by `collect` and `rebuild`.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, NamedTuple, Self
 
 import msgspec
 import structlog
 
 from bus import Bus
-from bus.run_folder import FAILURES, ROLLOUTS
+from bus.run_folder import FAILURES, ROLLOUTS, read_lines
 from components.workers.contexts import response_of
 from contracts.errors import TwoPayloads
 from contracts.events import Event
@@ -33,6 +34,16 @@ Ending = RolloutResult | RolloutFailure
 
 class _Named(msgspec.Struct):
     rollout_id: str
+
+
+class Kept(NamedTuple):
+    """What one file of results holds."""
+
+    name: str
+    rollouts: tuple[str, ...]
+    """The first and the last one that can be read: enough to tell whether a log is theirs."""
+    damaged: int
+    """Lines that cannot be read."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,20 +154,18 @@ def policy_versions(request: RolloutRequest, stats: RolloutStats | None) -> tupl
     return None if request.policy_version is None else (request.policy_version, request.policy_version)
 
 
-def known_rollouts(folder: Path) -> list[str]:
-    """The first and the last rollout that the files of a run hold: enough to tell whether a log is theirs."""
-    found: list[str] = []
+def kept_of(folder: Path) -> Iterator[Kept]:
+    """What the result files of a run hold; raises `OSError`."""
     for name in (ROLLOUTS, FAILURES):
-        first = last = b""
-        try:
-            with (folder / name).open("rb") as file:
-                for line in file:
-                    if line.endswith(b"\n"):
-                        first, last = first or line, line
-        except FileNotFoundError:
-            continue
-        found += [msgspec.json.decode(line, type=_Named).rollout_id for line in dict.fromkeys((first, last)) if line]
-    return found
+        first = last = None
+        damaged = 0
+        for line in read_lines(folder / name, _Named):
+            if line is None:
+                damaged += 1
+            else:
+                first, last = first or line, line
+        ends = [line.rollout_id for line in (first, last) if line is not None]
+        yield Kept(name, tuple(dict.fromkeys(ends)), damaged)
 
 
 class ResultFiles:

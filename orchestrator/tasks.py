@@ -5,15 +5,17 @@ the agent's resources are put into tasks that name none, each task is repeated, 
 `run` and `datasets` commands. It never talks to the log.
 """
 
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 from pydantic import ValidationError
 
-from bus.run_folder import CONFIG, LOG, run_id
 from components.config import DatasetConfig
 from components.loading import INSTALLED
 from contracts.deployments import Description
@@ -168,46 +170,35 @@ def input_line(task: MaterializedTask, rollout_id: str) -> bytes:
     return _ENCODER.encode({**fields, **place}) + b"\n"
 
 
-def write_inputs(path: Path, tasks: Sequence[MaterializedTask], rollout_id: Callable[[MaterializedTask], str]) -> None:
-    """Writes `materialized_inputs.jsonl`; the file is whole or not there."""
+def write_inputs(path: Path, lines: Iterable[bytes]) -> None:
+    """Writes `materialized_inputs.jsonl`; the file is whole or not there, and on disk before anything is asked for."""
     partial = path.with_suffix(".partial")
     with partial.open("wb") as file:
-        file.writelines(input_line(task, rollout_id(task)) for task in tasks)
+        file.writelines(lines)
+        file.flush()
+        os.fsync(file.fileno())
     partial.rename(path)
-
-
-def check_inputs(path: Path, tasks: Sequence[MaterializedTask], rollout_id: Callable[[MaterializedTask], str]) -> None:
-    """Raises `UsageError` if a run that is to be resumed was begun with other tasks."""
-    begun = 0
-    with path.open("rb") as file:
-        for begun, line in enumerate(file, start=1):
-            task = tasks[begun - 1] if begun <= len(tasks) else None
-            if task is not None and input_line(task, rollout_id(task)) != line:
-                raise UsageError(
-                    f"line {begun} of {path} is not what would be sent now: the tasks, the repeats, the agent or its "
-                    f"tools have changed since the run began. Start a new run, or undo the change"
-                )
-    if begun != len(tasks):
-        raise UsageError(f"the run began with {begun} rollouts and would now have {len(tasks)}: start a new run")
-
-
-def run_id_of(path: Path) -> str:
-    """The ID of the run that wrote `materialized_inputs.jsonl`; raises `UsageError`."""
+    folder = os.open(path.parent, os.O_RDONLY)
     try:
-        return run_id(path.parent)
-    except FileNotFoundError as error:
-        folder = path.parent
-        begin = "leave --resume out to begin it"
-        anew = f"`jetgym rebuild {folder}` writes it anew from the run's log"
-        if (folder / CONFIG).exists():
-            told = f"{path.name} is gone: {anew}"
-        elif (folder / LOG).exists():
-            told = f"{path.name} is not there. If none ever began, {begin}; else {anew}"
-        else:
-            told = f"none has begun in it: {begin}"
-        raise UsageError(f"{folder} holds no run to resume: {told}") from error
-    except (OSError, msgspec.DecodeError) as error:
-        raise UsageError(f"{path} is damaged: {error}") from error
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def other_inputs(path: Path, lines: Iterable[bytes]) -> str | None:
+    """In what a file of inputs is not these lines, which would be sent now, for a person; None where it is."""
+    begun = sent_now = 0
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        for line, now in zip_longest(file, lines):
+            begun += line is not None
+            sent_now += now is not None
+            if line != now and line is not None and now is not None:
+                return (
+                    f"line {begun} of {path} is not what would be sent now: the tasks, the repeats, the agent or its "
+                    f"tools have changed since the run began"
+                )
+        return None if begun == sent_now else f"the run began with {begun} rollouts and would now have {sent_now}"
+    return f"{path} is not there"
 
 
 def read_task(name: str, number: int, line: bytes) -> TaskLine | Problem:

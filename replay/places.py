@@ -86,9 +86,10 @@ def find_place(results: Path, name: str | None) -> Place:
 
 
 def _run_id(path: Path) -> str:
-    with suppress(OSError, msgspec.DecodeError):
-        return run_id(path)
-    with suppress(OSError, msgspec.DecodeError):
+    with suppress(OSError):
+        if (found := run_id(path)) is not None:
+            return found
+    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
         return _METRICS.decode((path / METRICS).read_bytes()).run.run_id
     return path.name
 

@@ -115,7 +115,7 @@ def _metrics(path: Path) -> _Metrics:
     """What a run came to; nothing where that is not written yet."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=_MetricsFile).run
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return _Metrics()
 
 

@@ -10,7 +10,7 @@ import typer
 from bus import Bus
 from bus.errors import LogFull
 from bus.room import unless_full
-from bus.run_folder import MATERIALIZED
+from bus.run_folder import MATERIALIZED, read_lines
 from bus.subjects import NO_ROLLOUT
 from components.workers.cancellations import cancel, cancel_run
 from contracts.ids import ROOT_CALL
@@ -39,9 +39,6 @@ _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
 class _Input(msgspec.Struct):
     rollout_id: str
     task_index: int
-
-
-_INPUT: Final = msgspec.json.Decoder(_Input)
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,11 +110,7 @@ def command(
 
 def _inputs(folder: Path | None) -> list[_Input]:
     """What the run was going to ask for, where its directory says it."""
-    path = folder / MATERIALIZED if folder is not None else None
-    if path is None or not path.exists():
-        return []
-    with path.open("rb") as file:
-        return [_INPUT.decode(line) for line in file]
+    return [] if folder is None else list(filter(None, read_lines(folder / MATERIALIZED, _Input)))
 
 
 async def _cancel(

@@ -14,7 +14,7 @@ import typer
 from bus import Bus
 from bus.connection import redacted
 from bus.opening import LogPlace, log_of, open_log
-from bus.run_folder import MATERIALIZED, RESULTS, run_id
+from bus.run_folder import RESULTS, run_id
 from orchestrator.commands.failures import errors
 from orchestrator.errors import UsageError, nearest
 
@@ -73,13 +73,12 @@ async def opened(folder: Path | None, url: str | None, namespace: str | None) ->
 async def open_place(place: LogPlace, namespace: str | None, folder: Path | None) -> AsyncIterator[Bus]:
     """The log there; raises as `open_log`, and `UsageError` where it does not hold the run of the directory."""
     async with open_log(place.where, namespace or place.namespace, name="orchestrator") as bus:
-        if place.recorded and folder is not None and (folder / MATERIALIZED).exists():
-            run = run_id(folder)
-            if run not in await runs_of(bus):
-                raise UsageError(
-                    f"{folder} ran on the log at {place.where}, and the one that is there now does not hold {run}: "
-                    f"name the log with --url"
-                )
+        run = run_id(folder) if place.recorded and folder is not None else None
+        if run is not None and run not in await runs_of(bus):
+            raise UsageError(
+                f"{folder} ran on the log at {place.where}, and the one that is there now does not hold {run}: "
+                f"name the log with --url"
+            )
         yield bus
 
 
@@ -87,8 +86,8 @@ async def one_run(bus: Bus, asked: str | None, folder: Path | None) -> str:
     """The run that is meant: the one asked for, that of the directory, or the only one; raises `UsageError`."""
     if asked is not None:
         return asked
-    if folder is not None and (folder / MATERIALIZED).exists():
-        return run_id(folder)
+    if folder is not None and (found := run_id(folder)) is not None:
+        return found
     runs = await runs_of(bus)
     if len(runs) != 1:
         told = f"name one with --run: {', '.join(runs)}" if runs else "nothing ran on it"

@@ -7,16 +7,17 @@ import typer
 
 from bus import Bus
 from bus.opening import LogPlace
-from bus.run_folder import MATERIALIZED, METRICS
-from orchestrator.asked import inputs_in_log
+from bus.run_folder import FAILURES, MATERIALIZED, METRICS, ROLLOUTS
+from orchestrator.asked import beginning, digest_of, inputs_in_log
 from orchestrator.collect import outcomes_in_log
 from orchestrator.commands.common import Steps, console, run_async
 from orchestrator.commands.logs import Namespace, Url, one_run, open_place, place_of, runs_of, unknown_run
 from orchestrator.errors import UsageError
 from orchestrator.launch import resolved_deployment
-from orchestrator.report import RunReport
+from orchestrator.report import RunReport, has_metrics
 from orchestrator.results import ResultFiles
 from orchestrator.run_files import RunFiles
+from orchestrator.tasks import write_inputs
 
 
 def add_to(app: typer.Typer) -> None:
@@ -34,10 +35,10 @@ def rebuild(
 ) -> None:
     """Writes rollouts.jsonl and failures.jsonl anew from the log, equal line for line.
 
-    Where there is no metrics.json it is written too, without what components
-    say of their own rollouts: of an interrupted run, or of forks. Where there
-    is no materialized_inputs.jsonl, which --resume needs, it is written if the
-    log has all tasks.
+    Where metrics.json is not there or damaged, it is written too, without what
+    components say of their own rollouts: of an interrupted run, or of forks.
+    Where materialized_inputs.jsonl is not what the run began with, it is
+    written if the log has all tasks. What was written anew is told.
 
     The log is the one in the directory, the one that its run used elsewhere,
     or the one at --url.
@@ -51,6 +52,7 @@ def rebuild(
 
 
 async def _rebuild(directory: Path, run: str | None, place: LogPlace, namespace: str | None) -> int:
+    before = {name: digest_of(directory / name) for name in (ROLLOUTS, FAILURES, METRICS, MATERIALIZED)}
     with Steps() as report, RunFiles(directory):
         report("opening the log")
         async with open_place(place, namespace, directory) as bus:
@@ -66,19 +68,24 @@ async def _rebuild(directory: Path, run: str | None, place: LogPlace, namespace:
                     files.add(ended)
                     summary.add_recorded(ended)
                     count += 1
-            if not (directory / METRICS).exists():
+            if not has_metrics(directory, run):
                 summary.write(directory)
-            if not (directory / MATERIALIZED).exists():
-                await _write_inputs(bus, run, directory / MATERIALIZED)
-            return count
+            await _mend_inputs(bus, run, directory / MATERIALIZED)
+    for name, was in before.items():
+        if digest_of(directory / name) != was:
+            told = "was not there" if was is None else "was not what the log says"
+            console.print(f"{name} {told}: it is written anew", markup=False)
+    return count
 
 
-async def _write_inputs(bus: Bus, run: str, path: Path) -> None:
+async def _mend_inputs(bus: Bus, run: str, path: Path) -> None:
+    if (started := await beginning(bus, run)) is None:
+        if digest_of(path) is None:
+            console.print(f"{path.name} is not written: {run} is a trainer's", markup=False, soft_wrap=True)
+        return
+    if digest_of(path) == started.inputs_sha256:
+        return
     try:
-        content = await inputs_in_log(bus, run)
+        write_inputs(path, await inputs_in_log(bus, started))
     except UsageError as error:
         console.print(f"{path.name} is not written: {error}", markup=False, soft_wrap=True)
-        return
-    partial = path.with_suffix(".partial")
-    partial.write_bytes(content)
-    partial.rename(path)

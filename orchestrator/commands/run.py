@@ -5,7 +5,7 @@ connects to one, and hands over to `collect`.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
@@ -15,10 +15,11 @@ import typer
 from bus import BusError, LogConfig
 from bus.errors import LogFull, LogMismatch, ServerUnfit
 from bus.room import LogRoom
-from bus.run_folder import CONFIG, MATERIALIZED, RESULTS
-from orchestrator.changes import check_log, replace_config
+from bus.run_folder import MATERIALIZED, RESULTS
+from orchestrator.changes import replace_config
 from orchestrator.collect import collect, rollout_id_of
 from orchestrator.commands.common import OptionalConfigs, Steps, Url, console, resolve, run_async
+from orchestrator.commands.resuming import check_results, mend_inputs, resumed_run
 from orchestrator.config import Config, redact
 from orchestrator.describing import check, roots
 from orchestrator.errors import LaunchError, UsageError
@@ -27,9 +28,9 @@ from orchestrator.hints import typed
 from orchestrator.launch import Deployment, new_id
 from orchestrator.progress import CollectProgress
 from orchestrator.report import RunReport
-from orchestrator.results import Outcome, known_rollouts
+from orchestrator.results import Outcome
 from orchestrator.run_files import RunFiles
-from orchestrator.tasks import Materialized, MaterializedTask, check_inputs, materialize, run_id_of, write_inputs
+from orchestrator.tasks import Materialized, MaterializedTask, input_line, materialize, write_inputs
 
 
 def add_to(app: typer.Typer) -> None:
@@ -103,9 +104,6 @@ def run(
 
 
 async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, resume: bool) -> None:
-    def id_of(task: MaterializedTask) -> str:
-        return rollout_id_of(run_id, task)
-
     async with AsyncExitStack() as stack:
         report = stack.enter_context(Steps())
         checked = await check(config, report) if config.instances else None
@@ -116,8 +114,12 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
         report("reading the tasks")
         inputs = materialize(config, checked.descriptions if checked else deployment.descriptions)
         files = stack.enter_context(RunFiles(folder))
+
+        def lines() -> Iterator[bytes]:
+            return (input_line(task, rollout_id_of(run_id, task)) for task in inputs.tasks)
+
         if resume:
-            check_inputs(folder / MATERIALIZED, inputs.tasks, id_of)
+            await mend_inputs(config, folder, run_id, lines)
         if checked is not None:
             deployment = await stack.enter_async_context(
                 Deployment.connect(url, config, report, checked.descriptions)
@@ -127,9 +129,9 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
         if url is not None:
             await deployment.until_served({task.agent for task in inputs.tasks}, report)
         if resume:
-            await _check_log(deployment, run_id, folder)
+            await check_results(deployment, run_id, folder)
         else:
-            write_inputs(folder / MATERIALIZED, inputs.tasks, id_of)
+            write_inputs(folder / MATERIALIZED, lines())
         where = [str(folder)] if url is None else _log(config.redactor.text(url), deployment.bus.config)
         await _begin(deployment, config, inputs, run_id=run_id, folder=folder, where=where)
         report.pause()
@@ -159,22 +161,6 @@ async def _begin(
         raise await no_room(deployment.bus, "the run cannot begin", where) from None
     for change in replace_config(folder, config.to_yaml(deployment.descriptions)):
         console.print(f"the config has changed since the run began: {change}", markup=False, soft_wrap=True)
-
-
-async def _check_log(deployment: Deployment, run_id: str, folder: Path) -> None:
-    """In another log all would run again; and the files are written anew from the log, so its results would be lost."""
-    if (folder / CONFIG).is_file() and not await deployment.holds(run_id):
-        raise UsageError(
-            f"the log at {deployment.config.redactor.text(deployment.url)} does not hold the run in {folder}: it is "
-            f"another log than the run's (url, log.namespace), or the run was pruned or its log deleted. Resume with "
-            f"the run's own log, or start a new run"
-        )
-    for rollout in known_rollouts(folder):
-        if await deployment.bus.last(deployment.bus.subjects.ended(run_id, rollout)) is None:
-            raise UsageError(
-                f"{folder} holds the result of {rollout}, the log does not: it is another log than the run's (url, "
-                f"log.namespace), or it was deleted. Resume with the run's own log, or start a new run"
-            )
 
 
 async def _collect(
@@ -236,9 +222,7 @@ def _place(config: Config, *, resume: bool) -> tuple[Path, str]:
     if resume:
         if named is None:
             raise UsageError("--resume goes on with a run: name its directory with --output")
-        run_id = run_id_of(Path(named) / MATERIALIZED)
-        check_log(Path(named), config.redacted())
-        return Path(named), run_id
+        return Path(named), run_async(resumed_run(config, Path(named)))
     run_id = new_id("r")
     folder = Path(named or RESULTS / run_id)
     if (folder / MATERIALIZED).exists():

@@ -87,6 +87,9 @@ def replay(folder: Path, *arguments: str, code: int = 0) -> str:
     return ran.stderr if code == 2 else ran.stdout
 
 
+RESULT_FILES = ("rollouts.jsonl", "failures.jsonl", "metrics.json", "materialized_inputs.jsonl")
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -108,17 +111,23 @@ def test_a_run_writes_its_files_and_they_can_be_rebuilt_from_the_log(project: Pa
     }
     assert (project / "out" / "config.yaml").exists()
     assert not (project / "out" / "deployment.json").exists()
-    (project / "out" / "rollouts.jsonl").unlink()
-    jetgym(project, "rebuild", "out")
-    assert (project / "out" / "rollouts.jsonl").read_bytes() == rollouts
-    inputs = (project / "out" / "materialized_inputs.jsonl").read_bytes()
-    (project / "out" / "materialized_inputs.jsonl").unlink()
+    written = {name: (project / "out" / name).read_bytes() for name in RESULT_FILES}
     resume = ["run", "main.yaml", "--input", "tasks.jsonl", "--repeats", "2", "--output", "out", "--resume"]
-    assert "If its log is, `jetgym rebuild out` writes it anew" in jetgym(project, *resume, code=2)
-    jetgym(project, "rebuild", "out")
-    assert (project / "out" / "materialized_inputs.jsonl").read_bytes() == inputs
-    jetgym(project, *resume)
-    assert (project / "out" / "rollouts.jsonl").read_bytes() == rollouts
+    inputs = written["materialized_inputs.jsonl"]
+    del written["metrics.json"]
+    for command, damaged, lost in (
+        (resume, {"rollouts.jsonl": bytes(4096) + rollouts[4096:-9] + b"\x00\xff}\n"}, inputs[: len(inputs) // 2]),
+        (["rebuild", "out"], {"failures.jsonl": b"\xff\n{}\n[", "metrics.json": b"null"}, bytes(4096) + inputs[4096:]),
+        (["rebuild", "out"], {"rollouts.jsonl": None, "metrics.json": b'{"run": \xff'}, b""),
+        (resume, {"rollouts.jsonl": b"", "failures.jsonl": None, "metrics.json": None}, None),
+    ):
+        for name, data in {**damaged, "materialized_inputs.jsonl": lost}.items():
+            (project / "out" / name).unlink() if data is None else (project / "out" / name).write_bytes(data)
+        said = jetgym(project, *command)
+        assert {name: (project / "out" / name).read_bytes() for name in written} == written
+        assert json.loads((project / "out" / "metrics.json").read_bytes())["run"]["completed"] == 12
+        assert re.search(r"materialized_inputs\.jsonl was not .*: it is written anew", said)
+        assert "Traceback" not in said
     again = jetgym(project, "run", "main.yaml", "--input", "tasks.jsonl", "--output", "out", code=2)
     assert "holds a run already: go on with it with --resume" in again
 

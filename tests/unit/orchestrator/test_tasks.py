@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from bus.run_folder import run_id
 from contracts.deployments import Description, Reference
 from orchestrator.config import Config, load_config
 from orchestrator.errors import InputError, Problem, UsageError
@@ -14,11 +15,11 @@ from orchestrator.tasks import (
     SHOWN,
     Dataset,
     MaterializedTask,
-    check_inputs,
     datasets_of,
+    input_line,
     materialize,
+    other_inputs,
     read_tasks,
-    run_id_of,
     write_inputs,
 )
 
@@ -186,14 +187,17 @@ class TestDatasets:
 
 
 class TestInputsFile:
-    def id_of(self, entry: MaterializedTask) -> str:
-        return f"r1129-1612-x7k2-{entry.task_index:05d}-{entry.rollout_index:02d}"
+    def made(self, folder: Path, limit: int | None = None) -> list[bytes]:
+        return [
+            input_line(entry, f"r1129-1612-x7k2-{entry.task_index:05d}-{entry.rollout_index:02d}")
+            for entry in made(folder, limit=limit)
+        ]
 
     def test_it_holds_what_is_sent_and_for_which_rollout(self, tmp_path: Path) -> None:
         lines(tmp_path, task(a=1))
         tasks = made(tmp_path)
         path = tmp_path / "materialized_inputs.jsonl"
-        write_inputs(path, tasks, self.id_of)
+        write_inputs(path, self.made(tmp_path))
         assert json.loads(path.read_text()) == {
             **json.loads(tasks[0].line),
             "rollout_id": "r1129-1612-x7k2-00000-00",
@@ -201,27 +205,30 @@ class TestInputsFile:
             "rollout_index": 0,
             "agent": "solver",
         }
-        assert run_id_of(path) == "r1129-1612-x7k2"
+        assert run_id(tmp_path) == "r1129-1612-x7k2"
 
-    def test_a_resumed_run_must_have_the_same_tasks(self, tmp_path: Path) -> None:
+    def test_what_is_other_than_when_the_run_began_is_found(self, tmp_path: Path) -> None:
         lines(tmp_path, task(a=1), task(a=2))
         path = tmp_path / "materialized_inputs.jsonl"
-        write_inputs(path, made(tmp_path), self.id_of)
-        check_inputs(path, made(tmp_path), self.id_of)
+        assert other_inputs(path, self.made(tmp_path)) == f"{path} is not there"
+        write_inputs(path, self.made(tmp_path))
+        assert other_inputs(path, self.made(tmp_path)) is None
         lines(tmp_path, task(a=1), task(a=3))
-        with pytest.raises(UsageError, match="line 2 of"):
-            check_inputs(path, made(tmp_path), self.id_of)
-        with pytest.raises(UsageError, match="began with 2 rollouts and would now have 1"):
-            check_inputs(path, made(tmp_path, limit=1), self.id_of)
+        assert (other_inputs(path, self.made(tmp_path)) or "").startswith("line 2 of")
+        assert other_inputs(path, self.made(tmp_path, limit=1)) == "the run began with 2 rollouts and would now have 1"
+        assert other_inputs(path, [*self.made(tmp_path, limit=1), b"\n"]) is not None
 
-    def test_a_directory_without_a_run_cannot_be_resumed_and_what_helps_is_said(self, tmp_path: Path) -> None:
-        """What never began is begun; what lost its inputs has them written anew."""
+    def test_the_run_is_known_by_any_line_that_is_whole(self, tmp_path: Path) -> None:
+        """Of the inputs, else of the results; a directory without inputs holds no run."""
+        lines(tmp_path, task(a=1), task(a=2))
         path = tmp_path / "materialized_inputs.jsonl"
-        with pytest.raises(UsageError, match="holds no run to resume: none has begun in it: leave --resume out"):
-            run_id_of(path)
-        (tmp_path / "log").mkdir()
-        with pytest.raises(UsageError, match="If none ever began, leave --resume out to begin it; else `jetgym rebui"):
-            run_id_of(path)
-        (tmp_path / "config.yaml").touch()
-        with pytest.raises(UsageError, match=r"materialized_inputs\.jsonl is gone: `jetgym rebuild .*` writes it anew"):
-            run_id_of(path)
+        (tmp_path / "failures.jsonl").write_bytes(b"\x00\xff\n[1]\n" + b'{"run_id":"r1129-1612-x7k2"}\n')
+        assert run_id(tmp_path) is None
+        first, second = self.made(tmp_path)
+        path.write_bytes(bytes(4096) + first + second)
+        assert run_id(tmp_path) == "r1129-1612-x7k2"
+        for damaged in (b"", bytes(4096), first[:-1], b"[" * 100_000 + b"\n"):
+            path.write_bytes(damaged)
+            assert run_id(tmp_path) == "r1129-1612-x7k2"
+        (tmp_path / "failures.jsonl").unlink()
+        assert run_id(tmp_path) is None

@@ -1,0 +1,109 @@
+"""Which run does `--resume` go on with, and are its files what its log says?
+
+The log is the truth: of a file that is damaged, cut or gone everything comes from it, and a person is told. What the
+log does not bear out is refused, since going on would run all of it again. Called by the `run` command.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from bus import Bus
+from bus.errors import NoLog
+from bus.opening import open_log
+from bus.run_folder import CONFIG, LOG, MATERIALIZED, run_id
+from orchestrator.asked import beginning, digest_of, is_of
+from orchestrator.changes import check_log
+from orchestrator.commands.common import console
+from orchestrator.commands.logs import runs_of
+from orchestrator.config import Config
+from orchestrator.errors import UsageError
+from orchestrator.hints import counted
+from orchestrator.launch import Deployment
+from orchestrator.results import kept_of
+from orchestrator.tasks import other_inputs, write_inputs
+
+
+async def resumed_run(config: Config, folder: Path) -> str:
+    """The ID of the run in a directory, by its files or by its log; raises `UsageError` where there is none."""
+    try:
+        check_log(folder, config.redacted())
+    except NoLog as error:
+        raise UsageError(f"{error}. Move it away: it is written anew from the config that this command names") from None
+    if (found := run_id(folder)) is not None:
+        return found
+    none = f"{folder} holds no run to resume"
+    if not any((folder / name).exists() for name in (MATERIALIZED, CONFIG, LOG)):
+        raise UsageError(f"{none}: none has begun in it. Leave --resume out to begin it")
+    try:
+        async with _log_of(config, folder) as bus:
+            runs = await runs_of(bus)
+    except NoLog:
+        runs = []
+    if len(runs) == 1:
+        return runs[0]
+    if runs:
+        raise UsageError(
+            f"no file in {folder} says which run it holds, and its log has {len(runs)}: `jetgym rebuild {folder} --run "
+            f"ID` writes them anew ({', '.join(runs)})"
+        )
+    if (folder / MATERIALIZED).exists():
+        raise UsageError(f"{none}: {MATERIALIZED} is damaged, and its log has none. Name another --output to begin one")
+    raise UsageError(f"{none}: its log has none. Leave --resume out to begin it")
+
+
+async def mend_inputs(config: Config, folder: Path, run: str, lines: Callable[[], Iterable[bytes]]) -> None:
+    """Writes `materialized_inputs.jsonl` anew where it is damaged; `lines` are what would be sent now.
+
+    Raises `UsageError` where the run began with other tasks.
+    """
+    path = folder / MATERIALIZED
+    if (other := other_inputs(path, lines())) is None:
+        return
+    try:
+        async with _log_of(config, folder) as bus:
+            started = await beginning(bus, run)
+    except NoLog:
+        started = None
+    if started is None:
+        raise UsageError(f"{other}, and nothing was asked for yet: name another --output to begin a new run")
+    if is_of(started, lines()):
+        console.print(f"{path} was not whole: it is written anew", markup=False, soft_wrap=True)
+        write_inputs(path, lines())
+    elif digest_of(path) == started.inputs_sha256:
+        raise UsageError(f"{other}. Start a new run, or undo the change")
+    else:
+        raise UsageError(
+            f"the tasks, the repeats, the agent or its tools have changed since the run began, and {path} is damaged: "
+            f"`jetgym rebuild {folder}` writes it anew, and then --resume says what has changed"
+        )
+
+
+async def check_results(deployment: Deployment, run: str, folder: Path) -> None:
+    """In another log all would run again; and the files are written anew from the log, so its results would be lost."""
+    if (folder / CONFIG).is_file() and not await deployment.holds(run):
+        raise UsageError(
+            f"the log at {deployment.config.redactor.text(deployment.url)} does not hold the run in {folder}: it is "
+            f"another log than the run's (url, log.namespace), or the run was pruned or its log deleted. Resume with "
+            f"the run's own log, or start a new run"
+        )
+    for kept in kept_of(folder):
+        for rollout in kept.rollouts:
+            if await deployment.bus.last(deployment.bus.subjects.ended(run, rollout)) is None:
+                raise UsageError(
+                    f"{folder} holds the result of {rollout}, the log does not: it is another log than the run's (url, "
+                    f"log.namespace), or it was deleted. Resume with the run's own log, or start a new run"
+                )
+        if kept.damaged:
+            told = f"{counted(kept.damaged, 'damaged line')}: it is written anew from the log"
+            console.print(f"{folder / kept.name} has {told}", markup=False, soft_wrap=True)
+
+
+@asynccontextmanager
+async def _log_of(config: Config, folder: Path) -> AsyncIterator[Bus]:
+    """The log that the run would go on in, served for a moment where it is at rest; raises as `open_log`."""
+    where = config.settings.server.url or folder / LOG
+    if isinstance(where, Path) and not where.is_dir():
+        raise NoLog(f"{folder} has no {LOG}/")
+    async with open_log(where, config.settings.log.namespace, name="orchestrator") as bus:
+        yield bus
