@@ -18,7 +18,11 @@ BusError
 └── BusClosed            the bus was closed while this was waiting
 """
 
+from typing import Final
+
 from contracts.events import Recorded
+
+_NO_MAJORITY: Final = 10008
 
 __all__ = [
     "ApiRefused",
@@ -85,7 +89,10 @@ class ApiRefused(BusError):
 
     def __init__(self, what: str, code: int, err_code: int, description: str) -> None:
         self.code, self.err_code, self.description = code, err_code, description
-        super().__init__(f"{what}: {description} ({code}, error {err_code})")
+        told = f"{what}: {description} ({code}, error {err_code})"
+        if err_code == _NO_MAJORITY:
+            told += ". More than half of the servers of its cluster have to be up: start them"
+        super().__init__(told)
 
 
 class PublishRefused(BusError):

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from components.faults import told
 from contracts.deployments import REDACTED, Description
 from contracts.events import Kind
-from orchestrator.compose import ENV_FILE, Composed, KeyPath, Tree, compose, merge
+from orchestrator.compose import ENV_FILE, KINDS, Composed, KeyPath, Tree, compose, merge
 from orchestrator.errors import ConfigError, Problem, nearest
 from orchestrator.instances import Instance, NoInstance, read_instance
 from orchestrator.overrides import apply_overrides
@@ -191,6 +191,11 @@ def _typed(tree: Tree, variables: set[str], origins: Mapping[KeyPath, str]) -> t
             instances[key] = read_instance(key, value, list(Settings.model_fields))
         except NoInstance as error:
             problems.append(_problem(origins, error.path, error.message))
+    for key in [key for key, value in settings.items() if key != "vars" and isinstance(value, dict)]:
+        if not set(KINDS).isdisjoint(settings[key]):
+            told = "is reserved for a setting (docs/config.md), so an instance needs another name"
+            problems.append(_problem(origins, (key,), told))
+            del settings[key]
     try:
         checked = Settings.model_validate(settings)
     except ValidationError as error:

@@ -99,7 +99,7 @@ class Deployment:
             bus = await _connect(url, settings.log)
             stack.push_async_callback(bus.close)
             if server is None:
-                tell_outages(bus, config.redactor.text(redacted(url)), report)
+                await _hear_outages(stack, bus, config.redactor.text(redacted(url)), report)
             await bus.ensure_log(adjust=True)
             if (limit := settings.log.age_limit) is not None:
                 report("looking for runs that are older than log.max_age")
@@ -161,7 +161,7 @@ class Deployment:
                     f"started one by one with `jetgym worker`, give their config: `jetgym run CONFIG… --url …`"
                 )
             await bus.ensure_log()
-            tell_outages(bus, config.redactor.text(redacted(url)), report)
+            await _hear_outages(stack, bus, config.redactor.text(redacted(url)), report)
             yield cls(bus, url, config, descriptions)
 
     async def until_served(self, agents: Collection[str], report: Report) -> None:
@@ -301,6 +301,12 @@ def _check_durability(log: LogConfig, url: str | None) -> None:
             "does what its own config says: write `sync_interval: always` into its jetstream block, and leave "
             "log.durability out"
         )
+
+
+async def _hear_outages(stack: AsyncExitStack, bus: Bus, url: str, report: Report) -> None:
+    """Has `report` told of outages until the stack is left."""
+    stack.push_async_callback(_end, asyncio.create_task(tell_outages(bus, url, report)))
+    await asyncio.sleep(0)  # from now on it listens
 
 
 async def _end(task: asyncio.Task[NoReturn]) -> None:

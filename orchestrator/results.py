@@ -121,17 +121,10 @@ def outcome(request: RolloutRequest, event: Event, ending: Ending) -> Outcome:
     line["agent"] = request.agent
     if request.group:
         line["group"] = request.group
-    if (versions := policy_versions(request, stats)) is not None:
-        line["policy_versions"] = versions
-    if stats is not None:
-        line["models"] = stats.models
-        line["usage"] = stats.usage
-        line["turns"] = stats.turns
-        line["tool_calls"] = stats.tool_calls
-        line["timings"] = stats.timings
-        if stats.captured or stats.flawed:
-            line["captured_calls"] = stats.captured
-            line["tokenless_calls"] = stats.flawed
+    for name, value in _counted(request, stats):
+        while name in line:  # a field of the task, or of the verifier, stays as it is
+            name = f"rollout_{name}"  # noqa: PLW2901
+        line[name] = value
     return Outcome(
         rollout_id=event.rolloutid,
         agent=request.agent,
@@ -145,6 +138,19 @@ def outcome(request: RolloutRequest, event: Event, ending: Ending) -> Outcome:
         stats=stats,
         time=event.time,
     )
+
+
+def _counted(request: RolloutRequest, stats: RolloutStats | None) -> Iterator[tuple[str, Any]]:
+    """What a line says of the way of a rollout, beside what names it and how it ended."""
+    if (versions := policy_versions(request, stats)) is not None:
+        yield "policy_versions", versions
+    if stats is None:
+        return
+    for name in ("models", "usage", "turns", "tool_calls", "timings"):
+        yield name, getattr(stats, name)
+    if stats.captured or stats.flawed:
+        yield "captured_calls", stats.captured
+        yield "tokenless_calls", stats.flawed
 
 
 def policy_versions(request: RolloutRequest, stats: RolloutStats | None) -> tuple[int, int] | None:

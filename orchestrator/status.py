@@ -77,9 +77,14 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 class Observer:
     """Looks at one deployment again and again."""
 
-    def __init__(self, bus: Bus, where: str, *, workers: Iterable[str] | None, store: Path | None) -> None:
-        """`workers` are the names of its worker processes, like `policy-0`; `store` is the log's directory."""
-        self._bus, self._where, self._store = bus, where, store
+    def __init__(
+        self, bus: Bus, where: str, *, workers: Iterable[str] | None, store: Path | None, at_rest: bool = False
+    ) -> None:
+        """`workers` are the names of its worker processes, like `policy-0`; `store` is the log's directory.
+
+        None works on a log `at_rest`, whatever was being worked on when its server ended.
+        """
+        self._bus, self._where, self._store, self._at_rest = bus, where, store, at_rest
         self._workers = None if workers is None else [name.rpartition("-")[0] for name in workers]
         self._before: tuple[float, LogState] | None = None
         self._took_s = 0.0
@@ -143,7 +148,7 @@ class Observer:
             oldest_s=None if now.oldest_s is None else round(now.oldest_s, 3),
             per_s=None if earlier is None else _rate(now.finished - earlier.finished, seconds),
             workers=None if self._workers is None else self._workers.count(now.instance),
-            served=bool(now.served),
+            served=bool(now.served) and not self._at_rest,
         )
 
 

@@ -83,7 +83,7 @@ class RowTable(Generic[AnyRow]):
         """Prints at most `limit` rows; all are counted."""
         self._console, self._limit = console, limit
         self._lines = Lines(console, columns)
-        self._shown = self._seen = self._failed = self._flying = 0
+        self._shown = self._seen = self._failed = self._cancelled = self._flying = 0
         self._rewards = 0.0
         self._scored = 0
 
@@ -98,7 +98,8 @@ class RowTable(Generic[AnyRow]):
         if row.reward is not None:
             self._scored += 1
             self._rewards += row.reward
-        self._failed += row.outcome in ("failed", "cancelled")
+        self._failed += row.outcome == "failed"
+        self._cancelled += row.outcome == "cancelled"
         self._flying += row.outcome == "in flight"
 
     def show(self, row: AnyRow) -> None:
@@ -118,6 +119,8 @@ class RowTable(Generic[AnyRow]):
             told.append(f"mean reward {number(self._rewards / self._scored)}")
         if self._failed:
             told.append(f"{self._failed:,} failed")
+        if self._cancelled:
+            told.append(f"{self._cancelled:,} cancelled")
         if self._flying:
             told.append(f"{self._flying:,} in flight")
         self._console.print(Text(", ".join(told), style="bold"))
@@ -126,9 +129,12 @@ class RowTable(Generic[AnyRow]):
 
 
 def draw_runs(runs: Sequence[RunRow], console: Console) -> None:
-    """Prints runs; their directories where one has a name of its own."""
-    own_names = any(map(_directory, runs))
-    lines = Lines(console, [column for column in RUNS if own_names or column.title != "directory"])
+    """Prints runs; their directories where one has a name of its own, what was cancelled where something was."""
+    left_out = {
+        *([] if any(map(_directory, runs)) else ["directory"]),
+        *([] if any(run.cancelled for run in runs) else ["cancelled"]),
+    }
+    lines = Lines(console, [column for column in RUNS if column.title not in left_out])
     for run in runs:
         lines.add(run)
     lines.end()
@@ -200,6 +206,7 @@ RUNS: Final[Sequence[Column[RunRow]]] = (
     Column("state", _state),
     Column("done", lambda run: str(run.completed), right=True, need=2),
     Column("failed", lambda run: str(run.failed), right=True, need=1),
+    Column("cancelled", lambda run: str(run.cancelled), right=True, need=5),
     Column("reward", lambda run: _number(run.mean_reward), right=True),
     Column("time", lambda run: _seconds(run.wall_s), right=True, need=3),
     Column("started", lambda run: f"{run.started:%m-%d %H:%M}", need=4),

@@ -26,6 +26,7 @@ class RunRow(msgspec.Struct, kw_only=True):
     """Rollouts that it asked for, or still will."""
     completed: int = 0
     failed: int = 0
+    cancelled: int = 0
     mean_reward: float | None = None
     wall_s: float | None = None
     """Seconds from its first request to its last end."""
@@ -36,7 +37,7 @@ class RunRow(msgspec.Struct, kw_only=True):
     @property
     def ended(self) -> int:
         """Rollouts that have ended."""
-        return self.completed + self.failed
+        return self.completed + self.failed + self.cancelled
 
 
 class _Reward(msgspec.Struct):
@@ -46,6 +47,7 @@ class _Reward(msgspec.Struct):
 class _Metrics(msgspec.Struct):
     completed: int = 0
     failed: int = 0
+    cancelled: int = 0
     reward: _Reward = msgspec.field(default_factory=_Reward)
     wall_s: float | None = None
 
@@ -68,6 +70,7 @@ def _local_run(folder: Path, run_id: str, started: datetime) -> RunRow:
         asked=_lines(folder / MATERIALIZED),
         completed=metrics.completed,
         failed=metrics.failed,
+        cancelled=metrics.cancelled,
         mean_reward=metrics.reward.mean,
         wall_s=metrics.wall_s,
         started=started,
@@ -75,7 +78,7 @@ def _local_run(folder: Path, run_id: str, started: datetime) -> RunRow:
     )
     if row.ended < row.asked:  # the metrics are written when a run stops; one that is resumed begins its files anew
         row.completed = max(row.completed, _lines(folder / ROLLOUTS))
-        row.failed = max(row.failed, _lines(folder / FAILURES))
+        row.failed = max(row.failed, _lines(folder / FAILURES) - row.cancelled)
     if live(folder) is not None:
         row.state = "running"
     elif row.ended < row.asked:
@@ -94,7 +97,9 @@ async def runs_in(source: Source) -> list[RunRow]:
         run.asked += 1
         if row.duration_s is None:
             continue
-        if row.reward is None:
+        if row.outcome == "cancelled":
+            run.cancelled += 1
+        elif row.reward is None:
             run.failed += 1
         else:
             run.completed += 1

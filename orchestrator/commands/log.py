@@ -169,8 +169,8 @@ def resize_log(
                 return used
 
     used = run_async(change())
-    bound = "has no bound now" if max_bytes < 0 else f"may take {amount(max_bytes)} now"
-    console.print(f"each partition of the log {bound}; the largest takes {amount(used)}")
+    bound = "has no bound now" if max_bytes < 0 else f"may take {max_bytes:,} bytes now"
+    console.print(f"each partition of the log {bound}; the largest takes {used:,}")
 
 
 async def _usage(folder: Path | None, url: str | None, namespace: str | None, largest: int) -> Usage:

@@ -4,10 +4,12 @@ How the log is named on the command line, the way from there to an open bus, and
 `audit`, `cancel`, `dead`, `log`, `rebuild` and `status`.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -34,6 +36,10 @@ Namespace = Annotated[
     str | None,
     typer.Option("--namespace", help="Namespace of the deployment, where the server has several.", show_default=False),
 ]
+SOON_S: Final = 3.0
+"""Seconds after which a person hears that a log does not answer yet."""
+PATIENCE_S: Final = 25.0
+"""Seconds that the bus asks for an answer, at most."""
 Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON and nothing else.")]
 
 
@@ -69,10 +75,27 @@ async def opened(folder: Path | None, url: str | None, namespace: str | None) ->
         yield bus
 
 
+@contextmanager
+def _impatient(where: str | Path) -> Iterator[None]:
+    """Tells a person what is waited for, where a server does not answer soon."""
+    told = (
+        f"the log at {redacted(where) if isinstance(where, str) else where} does not answer yet: trying for up to "
+        f"{PATIENCE_S:g} s"
+    )
+    telling = asyncio.get_running_loop().call_later(SOON_S, partial(errors.print, told, markup=False, soft_wrap=True))
+    try:
+        yield
+    finally:
+        telling.cancel()
+
+
 @asynccontextmanager
 async def open_place(place: LogPlace, namespace: str | None, folder: Path | None) -> AsyncIterator[Bus]:
     """The log there; raises as `open_log`, and `UsageError` where it does not hold the run of the directory."""
-    async with open_log(place.where, namespace or place.namespace, name="orchestrator") as bus:
+    async with AsyncExitStack() as stack:
+        with _impatient(place.where):
+            opening = open_log(place.where, namespace or place.namespace, name="orchestrator")
+            bus = await stack.enter_async_context(opening)
         run = run_id(folder) if place.recorded and folder is not None else None
         if run is not None and run not in await runs_of(bus):
             raise UsageError(

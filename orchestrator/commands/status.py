@@ -99,6 +99,7 @@ async def _observer(folder: Path | None, url: str | None, namespace: str | None)
             f"{name}, at rest" if at_rest else name,
             workers=workers,
             store=store if store is not None and store.is_dir() else None,
+            at_rest=at_rest,
         )
 
 

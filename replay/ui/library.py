@@ -120,6 +120,8 @@ def _runs_on(shelf: Shelf) -> list[RunRow]:
         if entry.reward is not None:
             run.completed += 1
             rewards[entry.run_id] += entry.reward
+        elif entry.outcome == "cancelled":
+            run.cancelled += 1
         elif entry.duration_s is not None:
             run.failed += 1
         if entry.duration_s is not None:

@@ -13,7 +13,7 @@ from bus.letters import letters
 from contracts.deployments import RunStarted
 from contracts.events import Event
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult
-from orchestrator.asked import inputs_in_log
+from orchestrator.asked import beginning, inputs_in_log
 from orchestrator.audit import audit
 from orchestrator.collect import NO_RETRY, collect, outcomes_in_log, rollout_id_of
 from orchestrator.dead import requeue
@@ -80,22 +80,23 @@ async def test_what_a_run_was_going_to_ask_for_is_in_the_log_once_all_is_asked_f
     server: str, config: LogConfig, tmp_path: Path
 ) -> None:
     """The very lines, also of what failed and was asked for again, from several partitions; or none of them."""
-    inputs = b"".join(input_line(task, rollout_id_of("r1", task)) for task in tasks(40))
-    started = RunStarted(run_id="r1", config={}, rollouts=40, skipped_lines=0, inputs_sha256=sha256(inputs).hexdigest())
+    inputs = [input_line(task, rollout_id_of("r1", task)) for task in tasks(40)]
+    digest = sha256(b"".join(inputs)).hexdigest()
+    started = RunStarted(run_id="r1", config={}, rollouts=40, skipped_lines=0, inputs_sha256=digest)
     spread = config.model_copy(update={"partitions": 3})
     async with await Bus.connect(server, spread, name="orchestrator/test", writer="w") as bus:
         await bus.ensure_log()
-        with pytest.raises(UsageError, match="does not say what r1 began with"):
-            await inputs_in_log(bus, "r1")
+        assert await beginning(bus, "r1") is None
         began = bus.event("deployment.run", bus.subjects.deployment("run", "r1"), msgspec.json.encode(started))
         await bus.publish(began)
+        assert await beginning(bus, "r1") == started
         working = asyncio.create_task(fail_first(bus, {3: ("unavailable", 1)}))
         await run(bus, 30, tmp_path, 10, RetrySettings(attempts=2))
         with pytest.raises(UsageError, match="the log has 30 of the 40 tasks that r1 was going to ask for"):
-            await inputs_in_log(bus, "r1")
+            await inputs_in_log(bus, started)
         await run(bus, 40, tmp_path, 10)
         working.cancel()
-        assert await inputs_in_log(bus, "r1") == inputs
+        assert await inputs_in_log(bus, started) == inputs
 
 
 async def test_what_has_ended_is_in_the_files_before_anything_else_ends(

@@ -95,6 +95,9 @@ async def test_rates_are_between_two_looks_and_a_letter_that_is_settled_is_not_c
     third = await observer.look()
     assert third.dead_letters == 0
     assert third.pools[0].workers == 2
+    assert third.pools[0].served
+    at_rest = await Observer(bus, "here", workers=[], store=None, at_rest=True).look()
+    assert not at_rest.pools[0].served, "who served it when its server ended is gone"
     rates = [each.ended_per_s or 0.0 for each in (second, third)]
     assert rates[0] > 0
     assert second.events_per_s

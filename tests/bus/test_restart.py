@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from bus import BusError, EmbeddedServer, LogConfig
+from bus.errors import ApiRefused
+from bus.opening import LogPlace
+from bus.room import largest_stream
 from bus.topology import Durability
 from contracts.events import Recorded
+from orchestrator.commands import logs as commands
 from orchestrator.outages import tell_outages
 from tests.bus.conftest import Open
 from tests.bus.events import models, reply, request, take, until
@@ -190,21 +195,62 @@ async def test_a_server_that_comes_back_with_less_than_it_had_shown_is_told_and_
 async def test_a_person_hears_that_the_server_is_away_and_that_it_is_back(
     new_directory: Callable[[], Path], open_bus: Open
 ) -> None:
-    """And no log line says it a second time."""
+    """Back when the log answers, not when only a connection is there; and no log line says it a second time."""
     directory, settings = new_directory(), LogConfig()
     server = await EmbeddedServer.start(directory, settings)
     told: list[str] = []
+    connected: list[bool] = []
+    bus = await open_bus(server.url)
+    bus.on_connection(connected.append)
+    telling = asyncio.create_task(tell_outages(bus, "nats://there:4222", told.append))
     try:
-        bus = await open_bus(server.url)
-        tell_outages(bus, "nats://there:4222", told.append)
+        await asyncio.sleep(0)
         with capture_logs() as logs:
             await kill(server)
             await until(lambda: len(told) == 1)
+            server = await EmbeddedServer.start(new_directory(), settings, port=server.port)
+            await until(lambda: connected == [False, True])
+            with pytest.raises(ApiRefused, match="stream not found"):
+                await largest_stream(bus)
+            await asyncio.sleep(0)
+            assert len(told) == 1
+            await kill(server)
             server = await EmbeddedServer.start(directory, settings, port=server.port)
             await until(lambda: len(told) == 2)
         assert told[0].startswith("the server at nats://there:4222 is away: trying again until it is back")
         assert told[1].startswith("the server at nats://there:4222 is back after ")
         assert "disconnected" not in {line["event"] for line in logs}
     finally:
+        telling.cancel()
         await bus.close(0.1)
         await server.stop()
+
+
+async def test_a_person_hears_what_a_command_waits_for_where_a_server_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commands, "SOON_S", 0.01)
+    said = ""
+
+    def told() -> bool:
+        nonlocal said
+        said += capsys.readouterr().err
+        return said != ""
+
+    async def open_it() -> None:
+        async with commands.open_place(LogPlace(f"nats://me:secret@127.0.0.1:{port}"), None, None):
+            pass
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        opening = asyncio.create_task(open_it())
+        await until(told)
+        opening.cancel()
+        await asyncio.wait([opening])
+    assert said == f"the log at nats://127.0.0.1:{port} does not answer yet: trying for up to 25 s\n"
+
+
+def test_a_cluster_without_a_majority_is_told_with_the_next_step() -> None:
+    told = str(ApiRefused("STREAM.NAMES", 503, 10008, "JetStream system temporarily unavailable"))
+    assert told.endswith("(503, error 10008). More than half of the servers of its cluster have to be up: start them")
+    assert "cluster" not in str(ApiRefused("STREAM.INFO.x", 404, 10059, "stream not found"))

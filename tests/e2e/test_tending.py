@@ -231,6 +231,7 @@ def test_old_runs_leave_the_log_of_a_deployment_that_comes_up(project: Path) -> 
 def test_a_run_is_weighed_archived_and_pruned_and_replay_reads_the_file(project: Path) -> None:
     jetgym(project, *RUN, "--output", "out")
     name = run_id(project / "out")
+    assert name is not None
     used = said(project, "log", "usage", "out")
     assert [(run["run"], run["rollouts"], run["open"]) for run in used["runs"] if run["rollouts"]] == [(name, 6, 0)]
     assert {each["type"] for each in used["types"]} >= {"rollout.requested", "model.requested", "deployment.resolved"}

@@ -223,6 +223,8 @@ class TestShape:
             ({"x": {"agents": {"a": 3}}}, "x.agents.a: must hold keys and values"),
             ({"x y": {"agents": {"a": {}}}}, "instance name 'x y' may only hold"),
             ({"x": 3}, "x: unknown key"),
+            ({"agent": {"agents": {"a": {}}}}, "main.yaml: agent: is reserved for a setting"),
+            ({"server": {"models": {"a": {}}}}, "main.yaml: server: is reserved for a setting"),
         ],
     )
     def test_a_wrong_shape_of_an_instance_is_explained(

@@ -58,6 +58,18 @@ def test_80_columns_have_what_matters_also_where_a_run_was_interrupted(where: st
     assert max(map(len, (heading, first, second))) <= 80
 
 
+def test_what_was_cancelled_is_no_failure() -> None:
+    """Not of a run, which tells it where there is any, and not in what rollouts come to."""
+    off = RunRow(run_id="r1", state="ended", asked=3, failed=1, cancelled=2, started=NOW)
+    assert listed([off], 80)[0].split()[:5] == ["run", "state", "done", "failed", "cancelled"]
+    assert "cancelled" not in listed([run()], 200)[0]
+    table = RowTable(to := console(80), None, ROLLOUTS)
+    for outcome in ("failed", "cancelled", "cancelled", "in flight"):
+        table.add(Row(rollout_id="r1-00000-00", agent="a", outcome=outcome, started=NOW))
+    table.end()
+    assert printed(to)[-1] == "4 rollouts, 1 failed, 2 cancelled, 1 in flight"
+
+
 def test_the_directory_of_a_run_is_told_where_it_has_another_name() -> None:
     heading, one, other = listed([run(where="results/r1129-1612-x7k2"), run("interrupted", 5, "results/first")], 80)
     assert heading.endswith("  directory")

@@ -167,6 +167,9 @@ def test_what_has_ended_of_a_killed_run_is_counted_in_its_files(results: Path) -
     ask(results / "first", 24)
     came_to(results / "first", 4, 1)
     (results / "first" / "rollouts.jsonl").write_text("{}\n" * 9 + '{"cut of')
+    (results / "first" / "metrics.json").write_bytes(b'{"run": {"state": "\xff')
+    assert next(row for row in local_runs(results) if row.where.endswith("first")).failed == 0
+    came_to(results / "first", 4, 1)
     row = next(row for row in local_runs(results) if row.where.endswith("first"))
     assert (row.state, row.asked, row.completed, row.failed) == ("interrupted", 24, 9, 1)
 

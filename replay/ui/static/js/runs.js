@@ -31,7 +31,8 @@ export function runsPage(root, _route, frame) {
   }
 
   function line(run, place) {
-    const ended = run.completed + run.failed;
+    const without = run.failed + run.cancelled;
+    const ended = run.completed + without;
     const share = (value) => `${(100 * value) / Math.max(1, run.asked)}%`;
     return h("a", { class: `run${place === at ? " at" : ""}`, href: write({ run: run.run_id, query: {} }) },
       h("i", { class: `dot ${run.state}`, title: run.state }),
@@ -39,7 +40,7 @@ export function runsPage(root, _route, frame) {
         run.where && !run.where.endsWith(`/${run.run_id}`) ? h("span", { class: "faint" }, ` ${run.where}`) : null),
       h("span", { class: "soft num" }, time(run.started)),
       h("span", { class: "meter" }, h("i", { style: { width: share(run.completed) } }),
-        h("i", { class: "failed", style: { width: share(run.failed) } })),
+        h("i", { class: "failed", style: { width: share(without) } })),
       h("span", { class: "soft num" }, ended < run.asked ? `${count(ended)} of ${count(run.asked)}` : count(run.asked)),
       h("span", { class: "right num strong" }, run.mean_reward === null ? "–" : number(Number(run.mean_reward.toFixed(3)))),
       h("span", { class: `right num ${run.failed ? "bad" : "faint"}` }, run.failed ? count(run.failed) : "0"),

@@ -23,6 +23,7 @@ async def test_runs_are_told_from_their_rollouts(tmp_path: Path) -> None:
         "asked": 3,
         "completed": 3,
         "failed": 0,
+        "cancelled": 0,
         "mean_reward": 1.0,
         "wall_s": 0,
         "started": "",
