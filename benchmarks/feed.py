@@ -99,7 +99,10 @@ async def write_one(bus: Bus, generator: np.random.Generator, request: Event, to
         response=msgspec.Raw(b'{"output":[]}'),
         reward=float(generator.integers(2)),
         stats=RolloutStats(
-            usage=Usage(output_tokens=tokens), timings=Timings(queue_s=0.0, total_s=1.0), policy=(version, version)
+            usage=Usage(output_tokens=tokens),
+            timings=Timings(queue_s=0.0, total_s=1.0),
+            captured=CALLS,
+            policy=(version, version),
         ),
     )
     ended = bus.event("rollout.completed", request.replyto, msgspec.json.encode(result), rolloutid=rollout)
