@@ -30,6 +30,8 @@ from orchestrator.trainer import Trainer
 CALL: Final = "_jetgym_call"
 """A field of the task: which call of `run_examples` asked. The same row asked for in two calls is two rollouts."""
 PLACE: Final = "_jetgym_place"
+INDEX: Final = "_rowidx"
+"""NeMo RL's own number of a row."""
 
 Json = dict[str, Any]
 OnBreak = Literal["raise", "mask"]
@@ -140,26 +142,27 @@ class RolloutStream:
                 if call is None:  # asked for by a process that is gone
                     await batch.commit()
                     continue
-                call.ended.put_nowait((place, self._result(rollout, line), batch))
+                call.ended.put_nowait((place, self._result(rollout, line, call.examples[place]), batch))
                 call.open -= 1
                 if not call.open:
                     del self._calls[name]
 
-    def _result(self, rollout: Finished, line: Json) -> Json | AdapterError:
+    def _result(self, rollout: Finished, line: Json, row: Json) -> Json | AdapterError:
+        which = f"rollout {rollout.rollout_id}" + (f" (_rowidx {row[INDEX]})" if INDEX in row else "")
         if rollout.outcome != "completed":
-            return NoTrajectory(f"rollout {rollout.rollout_id} {rollout.outcome}: {rollout.error}: {rollout.message}")
+            return NoTrajectory(f"{which} {rollout.outcome}: {rollout.error}: {rollout.message}")
         response = line["response"]
         output = response.get("output") if isinstance(response, dict) else None
         if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
-            return NoTrajectory(f"rollout {rollout.rollout_id}: its response has no list of output items")
+            return NoTrajectory(f"{which}: its response has no list of output items")
         kept = contiguous(output)
         if kept == 0:
-            return NoTrajectory(f"rollout {rollout.rollout_id}: none of its output items has tokens")
+            return NoTrajectory(f"{which}: none of its output items has tokens")
         if kept < len(output):
             if self._on_break == "raise":
                 return NotContiguous(
-                    f"rollout {rollout.rollout_id}: the prompt of output item {kept} does not begin with the tokens of "
-                    f"the turns before it (`replay show {rollout.rollout_id}`)"
+                    f"{which}: the prompt of output item {kept} does not begin with the tokens of the turns before it "
+                    f"(`replay show {rollout.rollout_id}`)"
                 )
             line["response"]["output"] = [*output[:kept], *map(_without_tokens, output[kept:])]
             line["mask_sample"] = True

@@ -269,7 +269,7 @@ async def test_nemo_rl_is_never_given_tokens_that_do_not_go_on(server: str, conf
         (waiting,) = stream.run_examples(rows(1))
         async with asyncio.timeout(PATIENCE_S):
             if on_break == "raise":
-                with pytest.raises(NotContiguous, match=r"rollout grpo-.* output item 1"):
+                with pytest.raises(NotContiguous, match=r"rollout grpo-\S+ \(_rowidx 0\): .* output item 1"):
                     await waiting
             else:
                 _, result = await waiting
@@ -308,8 +308,9 @@ async def test_nemo_rl_hears_of_rollouts_that_failed_and_goes_on(server: str, co
                 with pytest.raises(NoTrajectory) as found:
                     await waiting
                 told.append(str(found.value))
-        for words in ("failed: agent_error", "has tokens", "its end cannot be read", "has no list of output items"):
-            assert sum(words in text for text in told) == 1, told
+        reasons = "failed: agent_error", "has tokens", "its end cannot be read", "has no list of output items"
+        for place, words in enumerate(reasons):
+            assert sum(words in text and f" (_rowidx {place})" in text for text in told) == 1, told
         await stream.close()
 
 
