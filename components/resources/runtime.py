@@ -123,7 +123,10 @@ class Runtime:
         if seed is None:
             return
         if self._plan.rebuild == "fail":
-            raise held.lost(f"{self._name} does not rebuild sessions (rebuild = 'fail')")
+            why = f"{self._name} does not rebuild sessions (rebuild = 'fail')"
+            if self._sessions.had_to_go(session):
+                why += ", and this worker let it go for want of room: give it a larger max_sessions, or more workers"
+            raise held.lost(why)
         held.forget()
         if self._plan.restore is not None:
             await self._restore(session, held, self._plan.restore, history)

@@ -8,7 +8,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
@@ -29,6 +29,8 @@ class History(NamedTuple):
     """The session after the last of them, where the component takes snapshots."""
 
 
+REMEMBERED: Final = 65_536
+"""So many sessions that had to go are known as such."""
 Recover = Callable[[], Awaitable[History]]
 """Reads a session's history."""
 
@@ -92,6 +94,8 @@ class Sessions:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._held: OrderedDict[str, Session] = OrderedDict()
+        self._let_go: OrderedDict[str, None] = OrderedDict()
+        """The latest that went for want of room."""
 
     def use(self, key: str) -> Session:
         """The session of that key, made empty where there is none; enter it at once with `async with`."""
@@ -107,6 +111,10 @@ class Sessions:
         """Whether the session's state is here."""
         held = self._held.get(key)
         return held is not None and held.kept
+
+    def had_to_go(self, key: str) -> bool:
+        """Whether the session went lately since there were too many."""
+        return key in self._let_go
 
     def drop(self, key: str) -> None:
         """Forgets the session's state. Those who wait for a turn keep it, and find the session empty."""
@@ -127,3 +135,6 @@ class Sessions:
             idle = (held for held in self._held.values() if held.idle and held is not newest)
             for held in [held for held, _ in zip(idle, range(over), strict=False)]:
                 del self._held[held.key]
+                self._let_go[held.key] = None
+                if len(self._let_go) > REMEMBERED:
+                    self._let_go.popitem(last=False)

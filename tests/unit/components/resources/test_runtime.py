@@ -424,6 +424,16 @@ async def test_a_component_that_does_not_rebuild_says_so() -> None:
     assert await _said(runtime, _add(1)) == "3"
 
 
+async def test_a_session_that_had_to_make_room_is_lost_for_that_reason() -> None:
+    runtime = Runtime(Unrepeatable(ResourcesConfig(max_sessions=1)))
+    for name in ("a", "b"):
+        await runtime.seed(name, TASK)
+    with pytest.raises(SessionLost, match="let it go for want of room: give it a larger max_sessions, or more workers"):
+        await runtime.rebuild("a", History(TASK, []))
+    with pytest.raises(SessionLost, match=r"\(rebuild = 'fail'\)$"):
+        await runtime.rebuild("never", History(TASK, []))
+
+
 async def test_sessions_are_bounded_and_the_oldest_is_recovered_when_it_is_needed() -> None:
     async def recover() -> History:
         return History(TASK, [_add(1)])
