@@ -66,7 +66,7 @@ async def mend_inputs(config: Config, folder: Path, run: str, lines: Callable[[]
     except NoLog:
         started = None
     if started is None:
-        raise UsageError(f"{other}, and nothing was asked for yet: name another --output to begin a new run")
+        raise UsageError(f"{other}, and its log does not hold the run: name another --output to begin a new one")
     if is_of(started, lines()):
         console.print(f"{path} was not whole: it is written anew", markup=False, soft_wrap=True)
         write_inputs(path, lines())
