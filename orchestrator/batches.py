@@ -23,6 +23,19 @@ class Choice(NamedTuple):
     """What is to be dropped before anything else, by reason."""
 
 
+def worth_a_look(groups: Groups, options: FeedOptions, *, final: bool, judged: bool) -> bool:
+    """Whether there may be a batch, or something that must not wait for one before it is dropped.
+
+    `judged` says that what waited was looked at before at this policy version: fewer than a batch, they are looked at
+    once more only when nothing else ends, since they may be many.
+    """
+    if final or options.drop_zero_variance:
+        return True
+    if options.max_lag is not None and not (judged and groups.unfinished_rollouts):
+        return True
+    return len(groups.ended) >= options.rollouts if options.rollouts else len(groups.ready) >= (options.groups or 1)
+
+
 def choose(groups: Groups, options: FeedOptions, pacing: Pacing, version: int, *, final: bool) -> Choice:
     """The next batch at a policy version; `final` says that what is there is all that will ever be there."""
     size = options.groups or options.rollouts

@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 
 import structlog
 
-from orchestrator.batches import choose
+from orchestrator.batches import choose, worth_a_look
 from orchestrator.consumption import Consumption
 from orchestrator.delivered import Batch, Finished, Group
 from orchestrator.feed_view import FeedView
@@ -28,6 +28,8 @@ class Feed:
 
     def __init__(self, view: FeedView, options: FeedOptions, consumption: Consumption) -> None:
         self._view, self._options, self._consumption = view, options, consumption
+        self._judged: int | None = None
+        """The policy version at which what waits was last looked at."""
 
     def __aiter__(self) -> Self:
         return self
@@ -41,8 +43,10 @@ class Feed:
         patience = Patience(view.groups, view.version, options.patience_s, loop.time())
         while True:
             view.bell.check()
-            if self._worth_a_look:
+            judged = self._judged == view.version
+            if worth_a_look(view.groups, options, final=self._final, judged=judged):
                 chosen, useless = choose(view.groups, options, view.pacing, view.version, final=self._final)
+                self._judged = view.version
                 if useless:
                     patience.in_vain(useless)
                     await self._consumption.drop(useless)
@@ -70,14 +74,6 @@ class Feed:
     def _over(self) -> bool:
         groups = self._view.groups
         return self._final and not (groups.ended if self._options.single else groups.ready)
-
-    @property
-    def _worth_a_look(self) -> bool:
-        """Whether there may be a batch, or something that must not wait for one before it is dropped."""
-        options, groups = self._options, self._view.groups
-        if self._final or options.drop_zero_variance or options.max_lag is not None:
-            return True
-        return len(groups.ended) >= options.rollouts if options.rollouts else len(groups.ready) >= (options.groups or 1)
 
     def _deliver(self, units: Sequence[Unit]) -> Batch:
         self._view.groups.take(units)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contracts.rollouts import ModelStats
 from orchestrator.admission import Pacing
-from orchestrator.batches import choose
+from orchestrator.batches import choose, worth_a_look
 from orchestrator.groups import End, Groups
 from orchestrator.submission import new_group
 from orchestrator.trainer_options import PATIENCE_S, FeedOptions, Order
@@ -51,6 +51,7 @@ class Loop:
     """That are trained on at each version."""
     groups: Groups = field(default_factory=Groups)
     version: int = 0
+    judged: int = -1
     asked: int = 0
     stale: int = 0
     lags: set[int] = field(default_factory=set)
@@ -66,6 +67,10 @@ class Loop:
         while True:
             while self.pacing.room(self.groups, self.size):
                 self.ask()
+            if not worth_a_look(self.groups, self.chosen, final=False, judged=self.judged == self.version):
+                self.end()
+                continue
+            self.judged = self.version
             units, useless = choose(self.groups, self.chosen, self.pacing, self.version, final=False)
             if useless:
                 assert useless.keys() == {"stale"}
