@@ -4,6 +4,7 @@ One pass over a partition, in order: a rollout's request comes before all its ot
 what tends the log: usage, archive, pruning. It reads every event, decodes only its head, and keeps a name a rollout.
 """
 
+from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
@@ -81,17 +82,32 @@ async def entries(bus: Bus, partition: int) -> AsyncGenerator[Entry, None]:
             )
 
 
-async def blob_sizes(bus: Bus) -> dict[str, tuple[int, list[int]]]:
-    """All blobs by reference: their bytes, and the sequences of their chunks; raises `BusError`."""
-    found: dict[str, tuple[int, list[int]]] = {}
+class StoredBlob:
+    """One blob, without the others that are parts of it."""
+
+    __slots__ = ("parts", "places", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.places: list[int] = []
+        """Sequences of its pieces."""
+        self.parts: set[str] = set()
+        """References of the blobs that are parts of it."""
+
+
+async def stored_blobs(bus: Bus) -> dict[str, StoredBlob]:
+    """All blobs by reference; raises `BusError`."""
+    found: defaultdict[str, StoredBlob] = defaultdict(StoredBlob)
     stream, wanted = bus.subjects.blob_stream, [f"{bus.config.namespace}.blob.>"]
     connection = bus._connection  # noqa: SLF001 - a part of the same package
-    async with aclosing(read(connection, stream, wanted, start=1, follow=False, sizes=True)) as chunks:
-        async for chunk in chunks:
-            reference = SCHEME + chunk.subject.split(".")[2]
-            size, places = found.get(reference, (0, []))
-            found[reference] = size + int(chunk.data), [*places, chunk.seq]
-    return found
+    async with aclosing(read(connection, stream, wanted, start=1, follow=False, sizes=True)) as pieces:
+        async for piece in pieces:
+            digest, _, _, *part = piece.subject.split(".")[2:]
+            blob = found[SCHEME + digest]
+            blob.size += int(piece.data)
+            blob.places.append(piece.seq)
+            blob.parts.update(SCHEME + each for each in part)
+    return dict(found)
 
 
 def _run_of(replyto: str) -> str:

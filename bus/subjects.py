@@ -16,7 +16,8 @@ process (`contracts.ids`); here and in `check_subject` only what would make one 
     <ns>.0.policy.<model instance>.<version>
     <ns>.0.feed.<run>.<feed>.<n>                                  what a trainer has taken of a run, numbered from 0
     <ns>.0.deployment.<what>.<id>
-    <ns>.blob.<sha256>.<chunks>.<chunk>                           data that is too large for an event
+    <ns>.blob.<sha256>.<layout>.<number>                          a piece of data that is too large for an event
+    <ns>.blob.<sha256>.<layout>.<number>.<sha256>                 one before which that other blob stands
 """
 
 import re
@@ -130,9 +131,9 @@ class Subjects:
         """A fact about the deployment itself."""
         return _of(5, f"{self.namespace}.0.deployment.{what}.{identifier}")
 
-    def blob(self, digest: str, chunks: int, chunk: int) -> str:
-        """One chunk of a blob, numbered from 0."""
-        return f"{self.namespace}.blob.{digest}.{chunks}.{chunk}"
+    def blob(self, digest: str, layout: str, number: int, part: str = "") -> str:
+        """One piece of a blob, numbered from 0; `part` is the digest of the blob that stands before it, if any."""
+        return f"{self.namespace}.blob.{digest}.{layout}.{number}{part and '.'}{part}"
 
     # Filters: what a consumer or a read asks for.
 
@@ -175,6 +176,10 @@ class Subjects:
     def adopted_of(self, partition: int) -> str:
         """All adoptions."""
         return f"{self.namespace}.{partition}.rollout.adopted.>"
+
+    def blob_of(self, digest: str) -> str:
+        """All pieces of a blob."""
+        return f"{self.namespace}.blob.{digest}.>"
 
     def history_of(self, rollout: str) -> list[str]:
         """The filters that together match every event of one rollout and no other.

@@ -32,8 +32,8 @@ async def delete_events(bus: Bus, partition: int, sequences: Iterable[int]) -> N
     await _delete(bus, bus.subjects.stream(partition), list(sequences))
 
 
-async def delete_chunks(bus: Bus, sequences: Iterable[int]) -> None:
-    """Deletes chunks of blobs; raises `BusError`."""
+async def delete_pieces(bus: Bus, sequences: Iterable[int]) -> None:
+    """Deletes pieces of blobs; raises `BusError`."""
     await _delete(bus, bus.subjects.blob_stream, list(sequences))
 
 

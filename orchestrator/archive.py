@@ -34,11 +34,13 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that are no event: they stay in the log, and in the dead letters that are in the file."""
 
 
-class BlobLine(msgspec.Struct, frozen=True, kw_only=True):
+class BlobLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The line of data that events refer to."""
 
     blob: str
-    data: msgspec.Raw
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    base64: bytes | msgspec.UnsetType = msgspec.UNSET
+    """In place of `data`, where that is JSON over several lines: on one line it would have another digest."""
 
 
 @contextmanager
@@ -98,7 +100,8 @@ class _Writer:
             if reference not in self.blobs:
                 self.blobs.add(reference)
                 data = await self._bus.fetch_blob(reference)
-                self._line(msgspec.json.encode(BlobLine(blob=reference, data=msgspec.Raw(data))))
+                whole = BlobLine(blob=reference, data=msgspec.Raw(data))
+                self._line(msgspec.json.encode(BlobLine(blob=reference, base64=data) if b"\n" in data else whole))
         self._line(entry.raw)
         self.events += 1
         if entry.heading.form == "ended":

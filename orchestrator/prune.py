@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from bus import Bus
-from bus.catalog import Entry, blob_sizes, entries
+from bus.catalog import Entry, StoredBlob, entries, stored_blobs
 from bus.overview import pool_states
-from bus.trim import cut_before, delete_chunks, delete_events
+from bus.trim import cut_before, delete_events, delete_pieces
 from contracts.ids import ROOT_CALL
 from orchestrator.errors import UsageError, nearest
 from orchestrator.usage import RunUsage
@@ -88,20 +88,27 @@ async def prune(bus: Bus, runs: Collection[str], *, keep_blobs: bool = False) ->
         if found.first_kept > 1:
             await cut_before(bus, partition, found.first_kept)
         await delete_events(bus, partition, found.single)
-    unused = set[str]().union(*(found.doomed_blobs for found in sorted_))
-    unused = unused.difference(*(found.kept_blobs for found in sorted_))
-    blobs = {ref: found for ref, found in (await blob_sizes(bus)).items() if ref in unused}
+    kept = set[str]().union(*(found.kept_blobs for found in sorted_))
+    unused = set[str]().union(*(found.doomed_blobs for found in sorted_)) - kept
+    blobs = _with_parts(await stored_blobs(bus), unused, kept)
     keep_blobs = keep_blobs or await is_served(bus)
     if not keep_blobs:
-        await delete_chunks(bus, [seq for _, places in blobs.values() for seq in places])
+        await delete_pieces(bus, [seq for blob in blobs.values() for seq in blob.places])
     return Pruned(
         runs=tuple(runs),
         events=sum(found.events for found in sorted_),
         bytes=sum(found.bytes for found in sorted_),
         blobs=0 if keep_blobs else len(blobs),
-        blob_bytes=0 if keep_blobs else sum(bytes_ for bytes_, _ in blobs.values()),
+        blob_bytes=0 if keep_blobs else sum(blob.size for blob in blobs.values()),
         blobs_left=len(blobs) if keep_blobs else 0,
     )
+
+
+def _with_parts(stored: dict[str, StoredBlob], unused: set[str], kept: set[str]) -> dict[str, StoredBlob]:
+    """Blobs to which no event refers any more, with their parts; what an event or another blob needs is not in it."""
+    gone = unused.union(*(blob.parts for ref, blob in stored.items() if ref in unused))
+    gone -= kept.union(*(blob.parts for ref, blob in stored.items() if ref not in unused))
+    return {ref: blob for ref, blob in stored.items() if ref in gone}
 
 
 class _Sorted:

@@ -12,7 +12,7 @@ from heapq import nlargest
 import msgspec
 
 from bus import Bus
-from bus.catalog import Entry, blob_sizes, entries
+from bus.catalog import Entry, entries, stored_blobs
 from contracts.deployments import RunStarted
 from contracts.events import Event
 from contracts.ids import ROOT_CALL
@@ -133,10 +133,11 @@ async def usage(bus: Bus, *, largest: int = 10) -> Usage:
                     runs[entry.run].note(entry)
                 if entry.heading.rollout:
                     rollouts[entry.run, entry.heading.rollout].add(entry)
-    sizes = {reference: size for reference, (size, _) in (await blob_sizes(bus)).items()}
+    blobs = await stored_blobs(bus)
 
     def blob_bytes(refs: set[str]) -> int:
-        return sum(sizes.get(reference, 0) for reference in refs)
+        needed = refs.union(*(blobs[reference].parts for reference in refs if reference in blobs))
+        return sum(blobs[reference].size for reference in needed if reference in blobs)
 
     def weight(item: tuple[tuple[str, str], _Sum]) -> int:
         return item[1].bytes + blob_bytes(item[1].refs)
@@ -144,8 +145,8 @@ async def usage(bus: Bus, *, largest: int = 10) -> Usage:
     return Usage(
         events=sum(each.events for each in types.values()),
         bytes=sum(each.bytes for each in types.values()),
-        blobs=len(sizes),
-        blob_bytes=sum(sizes.values()),
+        blobs=len(blobs),
+        blob_bytes=sum(blob.size for blob in blobs.values()),
         types=tuple(
             TypeUsage(type=name, events=each.events, bytes=each.bytes)
             for name, each in sorted(types.items(), key=lambda item: -item[1].bytes)

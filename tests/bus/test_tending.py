@@ -23,9 +23,11 @@ from orchestrator.errors import UsageError
 from orchestrator.prune import Choice, choose, prune
 from orchestrator.usage import RunUsage, usage
 from replay.file_source import FileSource
+from replay.imports import import_events
+from tests.bus.conftest import Open
 from tests.bus.events import models, reply, request, until
 
-LARGE = b'"' + b"x" * 100_000 + b'"'
+LARGE = msgspec.json.encode(["x" * 1_000] * 100)
 
 
 async def begin(bus: Bus, run: str, rollouts: int) -> None:
@@ -232,6 +234,37 @@ async def test_blobs_go_with_the_last_event_that_refers_to_them(bus: Bus) -> Non
         await bus.fetch_data(gone)
     assert (await prune(bus, ["two"])).blobs == 1
     assert (await usage(bus)).blobs == 0
+
+
+async def test_an_image_goes_with_the_last_blob_that_has_it(bus: Bus, url: str, open_bus: Open, tmp_path: Path) -> None:
+    """It is in the tasks of both runs, amid other text; an archive has it in each, and an import stores it once."""
+
+    def said(text: str) -> bytes:
+        return b'{\n"text": "%b", "image": "%b"}' % (text.encode(), b"A" * 100_000)
+
+    await roll(bus, "one", 0, said=said("a"))
+    await roll(bus, "one", 1, said=said("b"))
+    await roll(bus, "two", 0, said=said("c"))
+    found = await usage(bus)
+    small = len(said("")) - 100_000 + 1
+    assert (found.blobs, found.blob_bytes) == (4, 100_000 + 3 * small)
+    assert [run.blob_bytes for run in found.runs] == [100_000 + 2 * small, 100_000 + small]
+    assert [rollout.blob_bytes for rollout in found.largest] == [100_000 + small] * 3
+    pruned = await prune(bus, ["one"])
+    assert (pruned.blobs, pruned.blob_bytes) == (2, 2 * small)
+    kept = next(event for event in await everything(bus) if event.dataref)
+    assert await bus.fetch_data(kept) == said("c")
+    with new_file(tmp_path / "two.jsonl") as file:
+        assert (await archive(bus, "two", file)).blobs == 1
+    source = FileSource([tmp_path / "two.jsonl"])
+    archived = next(each.event for each in await source.history("two-0") if each.event.dataref)
+    assert await source.data(archived) == said("c")
+    assert (await prune(bus, ["two"])).blobs == 2
+    assert (await usage(bus)).blobs == 0
+    await import_events(source, await open_bus(url))
+    kept = next(event for event in await everything(bus) if event.dataref)
+    assert await bus.fetch_data(kept) == said("c")
+    assert (await usage(bus)).blob_bytes == 100_000 + small
 
 
 async def test_blobs_stay_while_somebody_serves_the_log(bus: Bus) -> None:

@@ -1,6 +1,8 @@
 """What real workers do together when something goes wrong that no death explains: each ends as the right thing."""
 
 import asyncio
+import base64
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import msgspec
 import pytest
 
 from bus import LogConfig
+from bus.catalog import stored_blobs
 from bus.deadletter import DeadLetterData
 from components.workers.stops import UNSUSPECTED
 from contracts.rollouts import RolloutFailure, RolloutResult
@@ -216,6 +219,49 @@ async def test_data_over_the_inline_limit_travels_as_blobs_and_keeps_its_order(
             "model.replied",
         }
         await deployment.check(rollouts)
+
+
+async def said(deployment: Deployment, rollout: str) -> tuple[float, Any, Any]:
+    """What a rollout comes to, without what every run has of its own: times and IDs."""
+    result = await deployment.end(rollout)
+    assert isinstance(result, RolloutResult)
+    assert result.stats is not None
+    response = msgspec.json.decode(result.response)
+    return result.reward, [item["content"] for item in response["output"]], result.stats.usage
+
+
+async def test_an_image_of_many_tasks_is_stored_once_and_changes_no_result(
+    server: str, config: LogConfig, tmp_path: Path
+) -> None:
+    """A rollout's request, its session, its model call and its verification hold it, amid texts of their own."""
+    image = "data:image/png;base64," + base64.b64encode(random.Random(1).randbytes(147_000)).decode()
+    found = {
+        "policy": model(tmp_path, turns=[{"text": "A cat."}]),
+        "stage": Instance("resources", "stage"),
+        "solver": Instance("agents", "simple_agent", SHARED),
+    }
+    rollouts = [f"r{number}" for number in range(20)]
+    results: dict[str, list[Any]] = {}
+    for name, limit in (("parts", 65_536), ("inline", 900_000)):
+        log = config.model_copy(update={"namespace": name, "inline_limit": limit})
+        async with Deployment(server, log, found) as deployment:
+            await deployment.start(*found)
+            for rollout in rollouts:
+                shown = [
+                    {"type": "input_image", "image_url": image, "detail": "auto"},
+                    {"type": "input_text", "text": f"What is on picture {rollout}?"},
+                ]
+                asked = {"input": [{"role": "user", "content": shown}]}
+                await deployment.ask(rollout, {"responses_create_params": asked, "expected": 0}, agent="solver")
+            results[name] = [await said(deployment, rollout) for rollout in rollouts]
+            await deployment.check(rollouts)
+            blobs = await stored_blobs(deployment.bus)
+            if name == "parts":
+                assert len(blobs) == 4 * len(rollouts) + 1
+                assert sum(blob.size for blob in blobs.values()) < len(image) + 100_000
+            else:
+                assert not blobs
+    assert results["parts"] == results["inline"]
 
 
 # --- poison (B5, B6) ------------------------------------------------------------------------------------------------
