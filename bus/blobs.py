@@ -24,6 +24,9 @@ CHUNK_BYTES: Final = 512 * 1024
 SCHEME: Final = "sha256:"
 
 _KNOWN: Final = 10_000
+_LAG_S: Final = 5.0
+"""So long a replica may lag behind."""
+_LOOK_AGAIN_S: Final = 0.1
 _AT_ONCE: Final = 256
 """Parts that are asked for in one request, which the server answers for 1,024 pieces at most."""
 
@@ -37,8 +40,11 @@ class _Piece(NamedTuple):
 class Blobs:
     """The blobs of one deployment."""
 
-    def __init__(self, connection: Connection, publisher: Publisher, subjects: Subjects) -> None:
-        self._connection = connection
+    def __init__(
+        self, connection: Connection, publisher: Publisher, subjects: Subjects, *, replicated: bool = False
+    ) -> None:
+        """With `replicated`, what was stored a moment ago may be read from a server that does not have it yet."""
+        self._connection, self._lag_s = connection, _LAG_S if replicated else 0.0
         self._publisher = publisher
         self._subjects = subjects
         self._known: dict[str, None] = {}
@@ -82,7 +88,15 @@ class Blobs:
 
     async def fetch(self, dataref: str) -> bytes:
         """The data of a reference; raises `BlobLost` if it is not whole."""
-        digest = dataref.removeprefix(SCHEME)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._lag_s
+        while (data := await self._whole(dataref.removeprefix(SCHEME))) is None:
+            if loop.time() >= end:
+                raise BlobLost(f"blob {dataref} is not whole in stream {self._subjects.blob_stream}: was it purged?")
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        return data
+
+    async def _whole(self, digest: str) -> bytes | None:
         for row in (await self._rows([digest])).get(digest, ()):
             found = await self._rows({piece.part for piece in row if piece.part})
             parts = {
@@ -91,7 +105,7 @@ class Blobs:
             data = b"".join(each.own for piece in row for each in (*parts.get(piece.part, ()), piece))
             if sha256(data).hexdigest() == digest:
                 return data
-        raise BlobLost(f"blob {dataref} is not whole in stream {self._subjects.blob_stream}: was it purged?")
+        return None
 
     async def _rows(self, digests: Collection[str]) -> dict[str, list[list[_Piece]]]:
         """The rows of blobs that are whole; several, where a blob was stored in pieces of other sizes before."""

@@ -48,7 +48,7 @@ class Bus:
         self.subjects = Subjects(config.namespace, config.partitions)
         self._connection = connection
         self._publisher = publisher
-        self._blobs = Blobs(connection, publisher, self.subjects)
+        self._blobs = Blobs(connection, publisher, self.subjects, replicated=config.replicas > 1)
         self._source = source
         self._writer = writer
         self._events = 0

@@ -29,6 +29,7 @@ async def test_a_replicated_log_keeps_the_promises_and_survives_the_loss_of_a_se
         await buses[0].ensure_log()
         await racing(buses)
         await lost_acks(buses[1])
+        await large_data(buses)
         await losing_a_server(cluster, buses)
     finally:
         for bus in buses:
@@ -54,6 +55,14 @@ async def lost_acks(bus: Bus) -> None:
     for number in range(8):
         event = request(bus, f"again{number}")
         assert len(set(await asyncio.gather(*(bus.publish(event) for _ in range(4))))) == 1
+
+
+async def large_data(buses: list[Bus]) -> None:
+    """It is read as soon as it is stored, whichever server is asked."""
+    for number in range(40):
+        data = b"%d " % number * 50_000
+        reference = await buses[0].store_blob(data)
+        assert await asyncio.gather(*(bus.fetch_blob(reference) for bus in buses for _ in range(3))) == [data] * 9
 
 
 async def losing_a_server(cluster: Cluster, buses: list[Bus]) -> None:
