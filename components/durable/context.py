@@ -50,9 +50,10 @@ class Context:
         """A generator of its own, seeded from the rollout's ID and the place of this call in its branch.
 
         The seed follows from the code's path, so no event is needed to record it. Another attempt at the same task
-        has another rollout ID and so another seed.
+        has another rollout ID and so another seed. In a fork, a generator that was taken before the point is seeded
+        anew at the point, so that what is drawn after it is the fork's own; what was drawn before is the parent's.
         """
-        return random.Random(self._loop.draw())  # noqa: S311
+        return self._loop.generator()
 
     def uuid(self) -> UUID:
         """A UUID that is the same whenever this rollout is re-executed; made as `random` makes its seed."""

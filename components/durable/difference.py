@@ -1,8 +1,9 @@
-"""Where do two JSON documents first differ?
+"""Where do two JSON documents differ, and where first?
 
-`matching` uses it to say which argument of a call departed; `replay` for results.
+`matching` uses it to say which argument of a call departed; `replay` for results and in `lint`.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -17,11 +18,20 @@ def first_difference(recorded: bytes, made: bytes) -> tuple[str, str, str]:
     An absent field or item is shown as `nothing`. The path is empty where the documents are equal but for order of
     keys or formatting, or where one is no JSON: then both are shown whole.
     """
+    return next(differences(recorded, made))
+
+
+def differences(recorded: bytes, made: bytes) -> Iterator[tuple[str, str, str]]:
+    """All that `first_difference` tells the first of."""
+    none = True
     try:
-        found = _differ("", msgspec.json.decode(recorded), msgspec.json.decode(made))
+        for found in _differ("", msgspec.json.decode(recorded), msgspec.json.decode(made)):
+            none = False
+            yield found
     except msgspec.DecodeError:
-        found = None
-    return found or ("", recorded.decode(errors="replace"), made.decode(errors="replace"))
+        pass
+    if none:
+        yield "", recorded.decode(errors="replace"), made.decode(errors="replace")
 
 
 def shown(value: str) -> str:
@@ -29,23 +39,16 @@ def shown(value: str) -> str:
     return value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}… ({len(value)} characters)"
 
 
-def _differ(path: str, was: Any, now: Any) -> tuple[str, str, str] | None:
+def _differ(path: str, was: Any, now: Any) -> Iterator[tuple[str, str, str]]:
     if isinstance(was, dict) and isinstance(now, dict):
         for key in was | now:
-            found = _differ(f"{path}.{key}", was.get(key, _NOTHING), now.get(key, _NOTHING))
-            if found:
-                return found
-        return None
-    if isinstance(was, list) and isinstance(now, list):
+            yield from _differ(f"{path}.{key}", was.get(key, _NOTHING), now.get(key, _NOTHING))
+    elif isinstance(was, list) and isinstance(now, list):
         for index in range(max(len(was), len(now))):
             one = was[index] if index < len(was) else _NOTHING
-            found = _differ(f"{path}[{index}]", one, now[index] if index < len(now) else _NOTHING)
-            if found:
-                return found
-        return None
-    if was == now and isinstance(was, bool) == isinstance(now, bool):
-        return None
-    return path, _json(was), _json(now)
+            yield from _differ(f"{path}[{index}]", one, now[index] if index < len(now) else _NOTHING)
+    elif was != now or isinstance(was, bool) != isinstance(now, bool):
+        yield path, _json(was), _json(now)
 
 
 def _json(value: Any) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from types import FrameType
 from typing import Any, Final, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -67,6 +68,8 @@ class Execution(Generic[T]):
         self._loop = RolloutLoop(rollout_id, prefix, time)  # type: ignore[abstract]  # the loop refuses the rest
         self._loop.cause = cause
         self._given, self._seeds = 0, seeds
+        if len(seeds) > 1:
+            self._loop.generators = WeakKeyDictionary()
         self._seed()
         self._start = main
         self._main: asyncio.Task[T] | None = None
@@ -196,9 +199,9 @@ class Execution(Generic[T]):
         self._loop.on_call = on_call
 
     def _seed(self) -> None:
-        for replies, seed in self._seeds:
-            if replies <= self._given:
-                self._loop.seed = seed
+        begun = [seed for replies, seed in self._seeds if replies <= self._given]
+        if begun and begun[-1] != self._loop.seed:
+            self._loop.reseed(begun[-1])
 
     def _advance(self) -> list[Call]:
         loop = self._loop

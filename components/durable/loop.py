@@ -20,7 +20,9 @@ from asyncio import _set_running_loop
 from asyncio.events import _get_running_loop
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from datetime import datetime, timedelta
+from random import Random
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -57,6 +59,7 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         "branches",
         "cause",
         "closing",
+        "generators",
         "latest",
         "made",
         "on_call",
@@ -82,6 +85,8 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         self.on_call: Callable[[Call], None] | None = None
         self.closing = False
         """No calls are made any more, and timers fire at once."""
+        self.generators: WeakKeyDictionary[Random, str] | None = None
+        """In a fork, the generators that the code has, each with the place at which it was taken."""
         self._ready: list[Handle] = []
         self._outside: Outside | None = None
         self._dropped: Outside | None = None
@@ -136,9 +141,26 @@ class RolloutLoop(asyncio.AbstractEventLoop):
 
         Of a fork it is the parent's, as long as the code is given what they share.
         """
+        return f"{self.seed}/{self._place_of_draw()}"
+
+    def generator(self) -> Random:
+        """A generator seeded by a drawing. `reseed` seeds it again."""
+        place = self._place_of_draw()
+        generator = Random(f"{self.seed}/{place}")  # noqa: S311 - repeatable, no secret
+        if self.generators is not None:
+            self.generators[generator] = place
+        return generator
+
+    def reseed(self, seed: str) -> None:
+        """A fork leaves what it shares with its parent: so do the generators that the code took before."""
+        self.seed = seed
+        for generator, place in (self.generators or {}).items():
+            generator.seed(f"{seed}/{place}")
+
+    def _place_of_draw(self) -> str:
         branch = self._branch()
         branch.draws += 1
-        return f"{self.seed}/{self.prefix}{branch.path}_{branch.draws - 1}"
+        return f"{self.prefix}{branch.path}_{branch.draws - 1}"
 
     def fire(self, timer: Timer) -> None:
         """A timer's reply has come."""

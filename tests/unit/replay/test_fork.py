@@ -47,11 +47,23 @@ class Dicing(Agent[AgentConfig]):
         return reply
 
 
+class Saving(Agent[AgentConfig]):
+    """Takes one generator at its start and asks with a number of it in each of three turns."""
+
+    async def responses(self, request: ResponseCreateParams) -> Response:
+        dice = self.random()
+        for _ in range(3):
+            asked = request.model_copy(update={"input": [user_message(str(dice.random()))]})
+            reply = await self.model.responses(asked)
+        return reply
+
+
 CONFIG = AgentConfig(model="policy", resources="calc_env")
 AGENTS: dict[str, tuple[type[Agent], AgentConfig]] = {
     **CALC,
     "patient": (Patient, CONFIG),
     "dicing": (Dicing, CONFIG),
+    "saving": (Saving, CONFIG),
     "delegating": (Delegating, CONFIG),
 }
 
@@ -80,7 +92,7 @@ def ahead(planned: Plan, agent: str) -> tuple[list[str], RolloutResult | None]:
     return [call.key for call in found.calls], found.result
 
 
-@pytest.mark.parametrize("agent", ["calc", "patient", "dicing", "delegating"])
+@pytest.mark.parametrize("agent", ["calc", "patient", "dicing", "saving", "delegating"])
 def test_after_any_prefix_the_code_asks_for_what_is_recorded_next(agent: str) -> None:
     """R2, offline: at every event the code makes exactly the recorded calls that had no answer yet."""
     parent = recorded(agent)
@@ -145,13 +157,14 @@ def test_a_fork_of_a_fork_and_its_nested_agents_are_what_the_code_does() -> None
             assert departure_of(again, run, agent, config) is None
 
 
-def test_randomness_after_the_point_is_the_forks_own_and_before_it_the_parents() -> None:
-    parent = recorded("dicing")
+@pytest.mark.parametrize("agent", ["dicing", "saving"])
+def test_randomness_after_the_point_is_the_forks_own_and_before_it_the_parents(agent: str) -> None:
+    parent = recorded(agent)
     one, other = (
         plan(parent, "turn:2", seed=seed).trajectory() if seed else plan(parent, "turn:2").trajectory()
         for seed in ("", "7")
     )
-    same, another = (upcoming(fork, next(fork.executions()), *AGENTS["dicing"]) for fork in (one, other))
+    same, another = (upcoming(fork, next(fork.executions()), *AGENTS[agent]) for fork in (one, other))
     assert same.departure is another.departure is None
     assert same.calls[0].data != another.calls[0].data
 

@@ -71,6 +71,30 @@ def test_a_generator_goes_on_by_itself() -> None:
     assert len(set(execution.result())) == 3
 
 
+def test_a_generator_that_was_taken_before_a_forks_point_is_the_forks_own_after_it() -> None:
+    async def main(context: Context) -> list[float]:
+        generator = context.random()
+        drawn = [generator.gauss()]  # which keeps another number for the next time
+        for _ in range(2):
+            await ask(context)
+            drawn.append(generator.gauss())
+        return drawn
+
+    def drawn(*seeds: tuple[int, str]) -> list[float]:
+        execution = Execution("fork-00000-00", main, time=START, seeds=seeds)
+        execution.start()
+        for key in ("m_0", "m_1"):
+            execution.deliver(reply(key))
+        return execution.result()
+
+    parent, one, other = drawn((0, "parent")), drawn((0, "parent"), (1, "7/0")), drawn((0, "parent"), (1, "7/1"))
+    assert parent[0] == one[0] == other[0]
+    assert len({*parent, *one, *other}) == 7
+    assert one == drawn((0, "parent"), (1, "7/0")), "what is drawn follows from the seed"
+    assert drawn((0, "parent"), (2, "7/0"))[:2] == parent[:2]
+    assert parent == drawn((0, "parent"), (1, "parent")), "a point at which the seed stays is none"
+
+
 @pytest.mark.parametrize("seconds", [0.0, 1.25])
 def test_now_is_the_time_of_the_latest_event(seconds: float) -> None:
     async def main(context: Context) -> str:
