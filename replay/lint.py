@@ -7,22 +7,23 @@ code depends on.
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack
+from itertools import zip_longest
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from components.durable import first_difference
-from components.durable.difference import shown
+from components.durable.difference import differences, shown
 from replay.errors import UnknownName
 from replay.facts import Facts
 from replay.isolated import Isolated, find_venv
 from replay.source import Source, load
 from replay.suspects import Suspect
 from replay.trajectory import Trajectory
-from replay.trials import Made, Trace, Trials
+from replay.trials import Made, Trace, Trial, Trials
 from replay.verify import Resolved, Verifier, needs_venv
 
 HASH_SEEDS: Final = ("0", "0", "1", "4711")
@@ -116,69 +117,89 @@ class Linter:
 
 
 def compared(rollout_id: str, processes: list[Trials]) -> Iterable[Finding]:
-    """Where the trials of one rollout differ; the processes are as `HASH_SEEDS` says."""
-    first = processes[0]
-    for place, trial in enumerate(first.trials):
-        others = [
-            *(("run", process.trials[place].first, process.trials[place].again) for process in processes),
-            ("process", trial.first, processes[1].trials[place].first),
-            *(("hash", trial.first, process.trials[place].first) for process in processes[2:]),
-        ]
-        reached = sys.maxsize
-        for why, one, other in others:
-            found = _difference(rollout_id, trial.seed, _WHY[why], (one, other), reached)
-            if found is not None:
-                reached, finding = found
-                yield finding
+    """Where the trials of one rollout differ, the earliest call first; the processes are as `HASH_SEEDS` says.
+
+    Of each reason the first difference in a trial. What may follow from another reason is left out: what comes after
+    its difference, but for a field that differs there for this one alone, in all trials.
+    """
+    found: list[tuple[int, Finding]] = []
+    reached = [sys.maxsize] * len(processes[0].trials)
+    explained: set[tuple[str, int, str]] = set()
+    for why in _WHY:
+        seen: set[tuple[str, int, str]] = set()
+        for number, trial in enumerate(processes[0].trials):
+            told = False
+            for one, other in _pairs(why, [process.trials[number] for process in processes]):
+                for place, difference in _differences(one, other, calls_only=reached[number] < sys.maxsize):
+                    what = difference.what
+                    seen.add(what)
+                    alone = why != "run" and not told and what not in explained
+                    if place < reached[number] or alone:
+                        told = True
+                        reached[number] = min(place, reached[number])
+                        found.append((place, difference.finding(_WHY[why], rollout_id, trial.seed)))
+        explained |= seen
+    return [finding for _, finding in sorted(found, key=lambda each: each[0])]
 
 
-def _difference(
-    rollout_id: str, order: int, why: str, traces: tuple[Trace, Trace], before: int
-) -> tuple[int, Finding] | None:
-    """The first difference and its place, if it is before a place from which on all may follow from another one."""
-    one, other = traces
-    for place in range(min(before, max(len(one.calls), len(other.calls)))):
-        was = one.calls[place] if place < len(one.calls) else None
-        now = other.calls[place] if place < len(other.calls) else None
-        if was != now:
-            at = was or now
-            assert at is not None
-            field, left, right = _told(was, now)
-            return place, Finding(
-                file=at.file,
-                line=at.line,
-                why=why,
-                call_key=at.key,
-                field=field,
-                one=shown(left),
-                other=shown(right),
-                rollout_id=rollout_id,
-                order=order,
-            )
-    if one.ended == other.ended or before < sys.maxsize:
-        return None
-    field, left, right = first_difference(one.ended, other.ended)
-    return len(one.calls), Finding(
-        file=one.file,
-        line=one.line,
-        why=why,
-        call_key="",
-        field=f"result{field}",
-        one=shown(left),
-        other=shown(right),
-        rollout_id=rollout_id,
-        order=order,
-    )
+def _pairs(why: str, trials: list[Trial]) -> list[tuple[Trace, Trace]]:
+    """What must be the same, of one order of the replies in each process."""
+    if why == "run":
+        return [(trial.first, trial.again) for trial in trials]
+    return [(trials[0].first, other.first) for other in (trials[1:2] if why == "process" else trials[2:])]
 
 
-def _told(was: Made | None, now: Made | None) -> tuple[str, str, str]:
-    """The field and both values."""
-    if was is None or now is None or (was.key, was.target) != (now.key, now.target):
-        return "", _named(was), _named(now)
-    if was.data != now.data:
-        field, left, right = first_difference(was.data, now.data)
-        return f"data{field}", left, right
-    return "", f"{was.file}:{was.line}", f"{now.file}:{now.line}"
+class _Difference(NamedTuple):
+    file: str
+    line: int
+    call_key: str
+    field: str
+    one: str
+    other: str
+
+    @property
+    def what(self) -> tuple[str, int, str]:
+        """What differs: a field of the calls of one line, or which calls there are, whichever line makes them."""
+        return (self.file, self.line, self.field) if self.field else ("", 0, "")
+
+    def finding(self, why: str, rollout_id: str, order: int) -> Finding:
+        return Finding(
+            file=self.file,
+            line=self.line,
+            why=why,
+            call_key=self.call_key,
+            field=self.field,
+            one=shown(self.one),
+            other=shown(self.other),
+            rollout_id=rollout_id,
+            order=order,
+        )
+
+
+def _differences(one: Trace, other: Trace, *, calls_only: bool) -> Iterator[tuple[int, _Difference]]:
+    """All differences up to a call that only one of them makes, each with its place; else that of how they ended."""
+    same = True
+    for place, (was, now) in enumerate(zip_longest(one.calls, other.calls)):
+        if was == now:
+            continue
+        same = False
+        at = was or now
+        assert at is not None
+        if was is None or now is None or (was.key, was.target) != (now.key, now.target):
+            yield place, _Difference(at.file, at.line, at.key, "", _named(was), _named(now))
+            return
+        if was.data == now.data:
+            yield place, _Difference(at.file, at.line, at.key, "", _line(was), _line(now))
+            continue
+        for field, left, right in differences(was.data, now.data):
+            yield place, _Difference(at.file, at.line, at.key, f"data{field}", left, right)
+    if same and not calls_only and one.ended != other.ended:
+        field, left, right = first_difference(one.ended, other.ended)
+        yield len(one.calls), _Difference(one.file, one.line, "", f"result{field}", left, right)
+
+
+def _line(call: Made) -> str:
+    return f"{call.file}:{call.line}"
 
 
 def _named(call: Made | None) -> str:

@@ -59,7 +59,9 @@ def lint(
     orders, twice in each of four processes that differ in their hash seed. What
     the code asks for must always be the same, else a rollout that loses its
     worker cannot be carried on. Lines that reach for the clock or randomness
-    are named too. What is wrong shows at the first call that it changes.
+    are named too. What is wrong shows at the first call that it changes: of what
+    differs in every run, between processes, and with the hash seed, the first
+    each. Mend it and lint again.
 
     Ends with 0 if it is always the same, 1 if it is not, 2 if it could not run.
 
