@@ -139,6 +139,11 @@ class FileSource:
         if head.blob:
             self._blobs[head.blob] = place
             return
+        if not head.type or not head.subject:
+            raise NoSource(
+                f"{self._paths[place.file]}:{place.line}: not an exported event: it has no type and subject. `replay "
+                f"export` and `jetgym log archive` write such files"
+            )
         if head.rolloutid and head.type != "cancel.requested":  # of its run, as in a log: no part of its trajectory
             self._rollouts[head.rolloutid].extend(place)
         if head.type in _OUTLINE:

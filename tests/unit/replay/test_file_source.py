@@ -83,7 +83,7 @@ async def test_there_is_no_history_of_a_rollout_that_is_not_there() -> None:
     assert await FileSource([GOLDEN / "solver.jsonl"]).history("nobody") == []
 
 
-@pytest.mark.parametrize("line", [b"no json", b"[1, 2]", b'{"type": 3}', b"\xff\xfe"])
+@pytest.mark.parametrize("line", [b"no json", b"[1, 2]", b'{"type": 3}', b'{"reward": 1.0}', b"\xff\xfe"])
 def test_a_line_that_is_no_event_is_told_with_file_and_line(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(recorded_run(1).log[0].raw + b"\n\n" + line + b"\n")
