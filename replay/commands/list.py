@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from replay.columns import Top, columns
 from replay.commands.common import Files, Json, Namespace, Run, Url, console, errors, run_async, where, write_json
@@ -22,7 +23,23 @@ LIMIT = 50
 
 def add_to(app: typer.Typer) -> None:
     """Adds the command."""
-    app.command("list")(list_rollouts)
+    app.command("list", cls=_Words)(list_rollouts)
+
+
+class _Words(TyperCommand):
+    """The command, to which a word that begins with a - is no option."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Puts words such as `-error:deadline` behind a `--`, but for what is the value of an option."""
+        options = [option for option in self.get_params(ctx) if option.param_type_name == "option"]
+        valued = {name for option in options if not getattr(option, "is_flag", False) for name in option.opts}
+        end = args.index("--") if "--" in args else len(args)
+        rest: list[str] = []
+        denied: list[str] = []
+        for before, word in zip(["", *args], args[:end], strict=False):
+            is_word = len(word) > len("-n") and word[0] == "-" != word[1] and before not in valued
+            (denied if is_word else rest).append(word)
+        return super().parse_args(ctx, [*rest, "--", *denied, *args[end + 1 :]])
 
 
 def list_rollouts(
@@ -79,7 +96,7 @@ def list_rollouts(
     replay list
     replay list --run r1129-1612-x7k2 --failed
     replay list agent:solver "reward<0.5" "duration>10" --limit 10
-    replay list "version>=3 -outcome:completed"
+    replay list "version>=3" -outcome:completed
     replay list --sort -tokens --columns rollout,reward,tokens,text
     replay list --grep "I cannot"
     replay list --url nats://127.0.0.1:4222 --run last

@@ -42,6 +42,9 @@ def test_list_takes_the_words_of_the_web_app(replay: Replay, log: Path) -> None:
     assert listed(replay, log, "text:5 * 7") == listed(replay, log, '"5 * 7"') == every
     assert listed(replay, log, "reward>=0 -task=1") == [every[0], every[2]]
     assert listed(replay, log, "version>=1") == []
+    assert listed(replay, log, "-task=1", "--sort", "-task") == [every[2], every[0]]
+    assert listed(replay, log, "reward>=0", "--limit", "1", "-task<1") == [every[1]]
+    assert [replay("list", unknown, "--file", log)[0] for unknown in ("--rewards", "-n")] == [2, 2]
     assert replay("list", "rewrd<1", "--file", log)[0] == 2
 
 
