@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from bus import LogConfig
 from bus.opening import recorded
-from bus.run_folder import CONFIG, LIVE, LOG, MATERIALIZED, METRICS, live, run_id
+from bus.run_folder import CONFIG, IMPORTED, LIVE, LOG, MATERIALIZED, METRICS, live, run_id
 from replay.errors import NoSource
 from replay.names import LAST, one_of
 
@@ -27,7 +27,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     """The directory's name where it is no run's."""
     started: datetime
-    """When its inputs were written; a trainer's, when it was started last."""
+    """When its inputs were written; a trainer's, when it was started last; an imported one's, its first request."""
+    imported: bool = False
+    """Whether it is one of the runs of an imported log."""
 
     @property
     def store(self) -> Path | None:
@@ -37,8 +39,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def guest(self) -> str | None:
-        """The ID of a run whose log is a deployment's elsewhere, with other runs in it; else None."""
-        return self.run_id if self.store is None and (self.path / MATERIALIZED).is_file() else None
+        """The ID of a run whose log may have other runs in it: a deployment's elsewhere, or imported; else None."""
+        elsewhere = self.store is None and (self.path / MATERIALIZED).is_file()
+        return self.run_id if self.imported or elsewhere else None
 
 
 def place(path: Path) -> Place | None:
@@ -52,10 +55,16 @@ def place(path: Path) -> Place | None:
 def places(results: Path) -> list[Place]:
     """The runs below a directory, the newest first, those of trainers that had a deployment of their own too.
 
-    A start that failed before it asked for a rollout is none, and neither is a deployment that others ran on.
+    A start that failed before it asked for a rollout is none, and neither is a deployment that others ran on. Of a run
+    that was imported too, the first directory counts: its own.
     """
     folders = {path.parent for name in (MATERIALIZED, METRICS) for path in results.glob(f"*/{name}")}
     found = [run for folder in folders if (run := place(folder)) is not None]
+    known = {run.run_id for run in found}
+    for path in sorted(results.glob(f"*/{IMPORTED}")):
+        runs = [run for run in _imported(path) if run.run_id not in known]
+        known.update(run.run_id for run in runs)
+        found += [Place(path=path.parent, run_id=run.run_id, started=run.started, imported=True) for run in runs]
     return sorted(found, key=lambda run: run.started, reverse=True)
 
 
@@ -92,6 +101,20 @@ def _run_id(path: Path) -> str:
     with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
         return _METRICS.decode((path / METRICS).read_bytes()).run.run_id
     return path.name
+
+
+class _ImportedRun(msgspec.Struct):
+    run_id: str
+    started: datetime
+
+
+_IMPORTED: Final = msgspec.json.Decoder(list[_ImportedRun])
+
+
+def _imported(path: Path) -> list[_ImportedRun]:
+    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return _IMPORTED.decode(path.read_bytes())
+    return []
 
 
 class _Run(msgspec.Struct):

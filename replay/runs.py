@@ -1,15 +1,17 @@
 """One line for each run: what `list --runs` shows.
 
-Runs on this machine are told by their directories, without a server; those of a log or a file by its rollouts.
+Runs on this machine are told by their directories, without a server; those of a log or a file by its rollouts. What
+those of an imported log came to, `replay import` has noted beside it.
 """
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
-from bus.run_folder import FAILURES, MATERIALIZED, METRICS, ROLLOUTS, live
+from bus.run_folder import FAILURES, IMPORTED, MATERIALIZED, METRICS, ROLLOUTS, live
 from replay.facts import facts_of
 from replay.places import places
 from replay.rows import rows
@@ -40,6 +42,9 @@ class RunRow(msgspec.Struct, kw_only=True):
         return self.completed + self.failed + self.cancelled
 
 
+_RUNS: Final = msgspec.json.Decoder(list[RunRow])
+
+
 class _Reward(msgspec.Struct):
     mean: float | None = None
 
@@ -58,8 +63,28 @@ class _MetricsFile(msgspec.Struct):
 
 def local_runs(results: Path) -> list[RunRow]:
     """The runs whose directories are below `results`, the newest first; not those of trainers, which have no end."""
-    there = [run for run in places(results) if (run.path / MATERIALIZED).exists()]
-    return [_local_run(run.path, run.run_id, run.started) for run in there]
+    found = []
+    for run in places(results):
+        if run.imported:
+            found += [row for row in _imported(run.path) if row.run_id == run.run_id]
+        elif (run.path / MATERIALIZED).exists():
+            found.append(_local_run(run.path, run.run_id, run.started))
+    return found
+
+
+async def note_imported(folder: Path, source: Source) -> None:
+    """Notes the runs of an imported log in its directory, where `places` and `local_runs` find them."""
+    found = [run for run in await runs_in(source) if run.run_id]
+    (folder / IMPORTED).write_bytes(msgspec.json.encode(found))
+
+
+def _imported(folder: Path) -> list[RunRow]:
+    """What `note_imported` noted; nothing where that is damaged."""
+    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return [
+            msgspec.structs.replace(run, where=str(folder)) for run in _RUNS.decode((folder / IMPORTED).read_bytes())
+        ]
+    return []
 
 
 def _local_run(folder: Path, run_id: str, started: datetime) -> RunRow:

@@ -111,10 +111,11 @@ def by_source(place: Where, names: list[str]) -> list[tuple[Where, list[str]]]:
     """The names, by the run's directory that each is in: a run's server is started once."""
     if not names or not place.is_local:
         return [(place, names)]
-    found: dict[Path, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault(choose(place, name).path, []).append(name)
-    return [(msgspec.structs.replace(place, run=str(path)), inside) for path, inside in found.items()]
+        run = choose(place, name)
+        found.setdefault(run.run_id if run.imported else str(run.path), []).append(name)
+    return [(msgspec.structs.replace(place, run=run), inside) for run, inside in found.items()]
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:

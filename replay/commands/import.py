@@ -16,6 +16,7 @@ from replay.errors import Contradicted, Misused
 from replay.file_source import FileSource
 from replay.imports import Imported, import_events, log_of_file
 from replay.page import counted
+from replay.runs import note_imported
 
 
 def add_to(app: typer.Typer) -> None:
@@ -36,7 +37,8 @@ def import_file(
     """Takes exported events (`replay export`, `jetgym log archive`) into a log, byte for byte and in their order.
 
     With --output the log is in a new directory, which every command reads with
-    --run DIRECTORY. With --url it is the log at that server, which is made if
+    --run DIRECTORY; where that is in results/, its runs are named and listed
+    like those that ran here. With --url it is the log at that server, which is made if
     it is not there. Events keep their IDs: what the log has already is left as
     it is, and importing twice adds nothing. Where it has another event in the
     same place, nothing is written. A log that workers serve is refused, since
@@ -76,7 +78,10 @@ async def _import(files: list[Path], url: str | None, output: Path | None) -> Im
     log = await log_of_file(source)
     async with _connected(log, url, output) as bus:
         await bus.ensure_log()
-        return await import_events(source, bus)
+        imported = await import_events(source, bus)
+    if output is not None:
+        await note_imported(output, source)
+    return imported
 
 
 @asynccontextmanager

@@ -158,11 +158,12 @@ async def _rollouts(
 
 
 async def _runs(place: Where, *, json: bool) -> None:
-    if place.is_local:
+    if place.is_local and place.run is None:
         found = local_runs(place.results)
     else:
         async with open_source(place) as source:
-            found = await runs_in(source)
+            only = await run_in(source, place)
+            found = [run for run in await runs_in(source) if only in (None, run.run_id)]
     if json:
         for run in found:
             write_json(run)

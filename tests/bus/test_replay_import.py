@@ -1,6 +1,7 @@
 """`replay export` and `import` on the log of a real server."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -21,7 +22,10 @@ from replay.names import find_rollout
 from replay.rows import rows
 from replay.source import Source
 from replay.verify import Verdict
-from tests.unit.replay.examples import overlapping, recorded_run
+from tests.unit.replay.examples import overlapping, recorded_run, task
+from tests.unit.replay.test_cli import Replay, replay, write
+
+__all__ = ["replay"]
 
 
 @pytest.fixture
@@ -139,3 +143,26 @@ async def test_a_rollout_of_more_events_than_the_server_answers_at_once_is_strea
     await asyncio.gather(*acks)
     found = [recorded.event.callkey async for recorded in LogSource(bus, "there").stream("r1-00000-00")]
     assert found == [f"m_{number}" for number in range(1100)]
+
+
+def test_each_run_of_an_imported_log_is_listed_and_named_like_one_that_ran_here(replay: Replay, tmp_path: Path) -> None:
+    recorder = recorded_run(2)
+    recorder.rollout("r2-00000-00", "calc", task())
+    write(tmp_path / "log.jsonl", recorder)
+    assert replay("import", "log.jsonl", "--output", "results/old")[0] == 0
+
+    def ids(*arguments: str) -> list[str]:
+        code, out, err = replay("list", *arguments, "--json")
+        assert code == 0, err
+        return [row.get("rollout_id", row["run_id"]) for row in map(json.loads, out.splitlines())]
+
+    assert ids("--runs") == ["r2", "r1"]
+    assert ids("--runs", "--run", "results/old") == ["r1", "r2"]
+    assert ids("--runs", "--run", "r2") == ids("--runs", "--run", "last") == ["r2"]
+    assert ids("--run", "r1") == ["r1-00000-00", "r1-00001-00"]
+    assert ids() == ids("--run", "last") == ["r2-00000-00"]
+    assert ids("--run", "results/old") == ["r1-00000-00", "r1-00001-00", "r2-00000-00"]
+    assert "r1-00001-00" in replay("show", "last", "--run", "r1")[1]
+    assert json.loads(replay("stats", "r1", "--quick", "--json")[1])["rollouts"] == 2
+    (verdict,) = map(json.loads, replay("verify", "last", "--run", "r1", "--json")[1].splitlines())
+    assert verdict["rollout_id"] == "r1-00001-00", "the last one of the run, not of its directory"
