@@ -39,9 +39,16 @@ async def tell_outages(bus: Bus, url: str, report: Callable[[str], None]) -> NoR
         connected.clear()
         while lost is not None:
             try:
-                await largest_stream(bus)
+                await _ask(bus)
             except BusError:
                 await asyncio.sleep(_LOOK_AGAIN_S)
             else:
                 report(f"the server at {url} is back after {span(time.monotonic() - lost)}")
                 lost = None
+
+
+async def _ask(bus: Bus) -> None:
+    """Returns when all streams have leaders and a majority agrees to something; raises `BusError`."""
+    await largest_stream(bus)
+    async for _ in bus.scan(bus.subjects.deployment("resolved", "*")):  # a consumer is made: a lone leader cannot
+        pass
