@@ -12,6 +12,7 @@ from bus import LogConfig
 from contracts.events import Event
 from contracts.rollouts import RolloutRequest
 from orchestrator import Trainer
+from orchestrator.errors import FeedStarved
 from tests.bus.events import until
 from tests.bus.trainers import deployed, number, tasks
 
@@ -110,6 +111,20 @@ async def test_f3_what_is_in_time_is_not_overtaken_also_at_the_end(server: str, 
             await asyncio.gather(submitting, return_exceptions=True)
             assert taken == [(1, 0), (0, 1), (2, 1)]
             assert trainer.state().dropped == {}
+
+
+async def test_f4_what_is_too_old_is_dropped_though_fewer_wait_than_a_batch_has(server: str, config: LogConfig) -> None:
+    """Else what a batch leaves of a group would hold its place in the bound for ever."""
+    bounded = Trainer.connect(server, run="grpo", namespace=config.namespace, groups=1, max_lag=0)
+    async with deployed(server, config), bounded as trainer, asyncio.timeout(30):
+        await trainer.submit(tasks(1), group_size=4)
+        await (await anext(trainer.feed(rollouts=3))).commit()
+        await until(lambda: not trainer.state().unfinished)
+        await trainer.policy_updated(1)
+        with pytest.raises(FeedStarved, match="while this batch was awaited: 1 stale; give connect") as starved:
+            await anext(trainer.feed(rollouts=3, patience_s=0.2))
+        assert starved.value.dropped == trainer.state().dropped == {"stale": 1}
+        assert trainer.state().waiting == 0
 
 
 async def test_a_batch_of_tokens_is_what_there_is_where_no_more_may_be_asked_for(
