@@ -48,7 +48,7 @@ class Pacing:
 
     def full(self, groups: Groups) -> bool:
         """Whether no further group may be asked for at this policy version."""
-        if self.bound is None or in_groups(groups.left) + in_groups(groups.committed_now) + 1 <= self.bound:
+        if self.bound is None or in_groups(groups.uncommitted) + in_groups(groups.committed_now) + 1 <= self.bound:
             return False
         return not self._short(groups)
 

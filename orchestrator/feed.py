@@ -48,16 +48,18 @@ class Feed:
                 chosen, useless = choose(view.groups, options, view.pacing, view.version, final=self._final)
                 self._judged = view.version
                 if useless:
+                    if patience.over(loop.time()):
+                        raise starved(view, options, self._consumption.dropped, patience)
                     patience.in_vain(useless)
                     await self._consumption.drop(useless)
-                    if patience.exhausted or loop.time() >= patience.deadline:
-                        raise starved(view, options, self._consumption.dropped, patience)
                     continue  # the version may have risen meanwhile
                 if chosen:
                     return self._deliver(chosen)
             if self._over:
                 raise StopAsyncIteration
             patience.look(view.version, loop.time())
+            if patience.over(loop.time()):
+                raise starved(view, options, self._consumption.dropped, patience)
             try:
                 async with asyncio.timeout_at(patience.deadline):
                     await view.bell.wait()

@@ -156,7 +156,7 @@ class Groups:
     """By the first ID of the rollout: those that have ended and are not delivered, in the order of their ends."""
     unfinished_groups: int = 0
     unfinished_rollouts: int = 0
-    left: Counter[int] = field(default_factory=Counter)
+    uncommitted: Counter[int] = field(default_factory=Counter)
     """Rollouts that are neither committed nor dropped, by the size of their group."""
     committed_now: Counter[int] = field(default_factory=Counter)
     """Rollouts that were delivered at the present policy version and are committed, by the size of their group."""
@@ -186,7 +186,7 @@ class Groups:
 
     def _count(self, group: OpenGroup, sign: int) -> None:
         size = len(group.members)
-        self.left[size] += sign * sum(not member.gone for member in group.members)
+        self.uncommitted[size] += sign * sum(not member.gone for member in group.members)
         self.to_deliver[size] += sign * len(group.left)
         self.groups_to_deliver += sign * bool(group.left)
 
@@ -239,7 +239,7 @@ class Groups:
                 if member.gone:
                     continue
                 member.gone = True
-                self.left[size] -= 1
+                self.uncommitted[size] -= 1
                 self.committed_now[size] += now
             if all(member.gone for member in unit.group.members):
                 self.open.pop(unit.group.id, None)
@@ -247,7 +247,7 @@ class Groups:
     @property
     def in_hand(self) -> Counter[int]:
         """Rollouts in batches that were not committed yet, by the size of their group."""
-        return self.left - self.to_deliver
+        return self.uncommitted - self.to_deliver
 
     @property
     def unfinished(self) -> list[OpenGroup]:

@@ -56,6 +56,10 @@ class Patience:
                     if member.end is not None and member.end.error:
                         self.last_failed = f"{member.rollout}: {member.end.error}: {member.end.message}"
 
+    def over(self, now: float) -> bool:
+        """Whether the wait is over, since what ends is in vain."""
+        return bool(self.dropped) and (self.exhausted or now >= self.deadline)
+
     @property
     def exhausted(self) -> bool:
         """Whether so many groups were dropped in a row that the next will be too."""

@@ -56,7 +56,7 @@ def starved(view: FeedView, options: FeedOptions, dropped: Mapping[str, int], pa
     if patience.last_failed:
         told.append(f"the last that failed of these was {patience.last_failed}")
     if pacing.full(groups):
-        committed, left = (round(float(in_groups(each)), 2) for each in (groups.committed_now, groups.left))
+        committed, left = (round(float(in_groups(each)), 2) for each in (groups.committed_now, groups.uncommitted))
         told.append(
             f"nothing more is asked for at policy version {view.version}, since {committed:g} groups were "
             f"committed at it and {left:g} are open, of {pacing.bound}: commit what "

@@ -9,7 +9,7 @@ from orchestrator.groups import Groups
 def counts(*, left: int = 0, now: int = 0, rollouts: int = 0, in_hand: int = 0) -> Groups:
     """Of rollouts in groups of 8."""
     return Groups(
-        left=Counter({8: left}),
+        uncommitted=Counter({8: left}),
         to_deliver=Counter({8: left - in_hand}),
         committed_now=Counter({8: now}),
         unfinished_rollouts=rollouts,

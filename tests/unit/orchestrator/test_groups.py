@@ -36,7 +36,7 @@ def check(groups: Groups) -> None:
     assert not any(all(member.gone for member in each.members) for each in groups.open.values())
     left = [len(each.members) for each, member in members if not member.gone]
     to_deliver = [len(each.members) for each, member in members if not member.taken]
-    assert (groups.left, groups.to_deliver) == (Counter(left), Counter(to_deliver))
+    assert (groups.uncommitted, groups.to_deliver) == (Counter(left), Counter(to_deliver))
     assert groups.groups_to_deliver == sum(bool(each.left) for each in groups.open.values())
     assert groups.in_hand == Counter(left) - Counter(to_deliver)
     assert groups.undelivered(single=True).total() == len(to_deliver)
