@@ -246,6 +246,7 @@ class Bus:
         *,
         types: Collection[str],
         batch: int = 256,
+        places: int | None = None,
         max_ack_pending: int = 100_000,
         ack_wait_s: float | None = None,
         max_deliver: int | None = None,
@@ -259,6 +260,8 @@ class Bus:
             slots: those that this worker serves.
             types: the types of event that this pool serves; any other is poison.
             batch: how many deliveries to fetch ahead of the worker.
+            places: how many deliveries this worker has a place for: no more are fetched and in progress together. None:
+                any number.
             max_ack_pending: deliveries that all workers of the pool together may hold unfinished, per slot.
             ack_wait_s: seconds without a sign of life after which a delivery goes to another worker. What this worker
                 holds is kept alive for it.
@@ -302,6 +305,7 @@ class Bus:
             self._connection,
             consumers,
             batch=batch,
+            places=places or max_ack_pending * len(consumers),
             max_deliver=max_deliver or self.config.max_deliver,
             check=check,
             bury=bury,

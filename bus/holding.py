@@ -7,15 +7,17 @@ crashed and forgot, or a sign of life was lost) is the same delivery, not a seco
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from bus.connection import Connection
+from bus.pulse import Pulse
 
 ACK: Final = b"+ACK"
 
 _PROGRESS: Final = b"+WPI"
 _V1_TOKENS: Final = 9
-_SILENT: Final = 1 / 3
+SILENT: Final = 1 / 3
 """Of the ack wait: a delivery that was silent for so long is due."""
 _STEPS: Final = 100
 """Steps in which all that is held may become due within that time: tens of thousands at once would take long."""
@@ -47,12 +49,16 @@ class Held:
 class Holding:
     """All deliveries of one pool in this process."""
 
-    def __init__(self, connection: Connection, ack_wait_s: float) -> None:
+    def __init__(self, connection: Connection, ack_wait_s: float, pulse: Pulse, on_settled: Callable[[], None]) -> None:
         self._connection = connection
+        self._pulse = pulse
+        self._on_settled = on_settled
+        pulse.on_gap.append(self._doubt)
+        connection.on_reconnect.append(self._doubt)
         self._loop = asyncio.get_running_loop()
         self._held: OrderedDict[tuple[bytes, int], Held] = OrderedDict()
         """The one that was silent for the longest is the first."""
-        self._silent_s = ack_wait_s * _SILENT
+        self._silent_s = ack_wait_s * SILENT
         self._timer = self._loop.call_later(self._silent_s / _STEPS, self._keep_alive)
 
     def __len__(self) -> int:
@@ -64,31 +70,47 @@ class Holding:
         key = new.stream, new.seq
         held = self._held.get(key)
         if held is not None:
-            held.ack_subject, held.heard = ack_subject, new.heard
+            held.ack_subject, held.heard, held.suspect = ack_subject, new.heard, held.seq
             self._held.move_to_end(key)
             return None
         self._held[key] = new
         return new
 
+    def redelivered(self, held: Held) -> bool:
+        """It may have been delivered to another process, before or since."""
+        self._pulse.beat()
+        return held.redelivered
+
     def settle(self, held: Held, how: bytes) -> None:
         """Tells the server how it ended; does nothing the second time."""
-        if self._held.get((held.stream, held.seq)) is held:
-            del self._held[held.stream, held.seq]
+        if self.release(held):
             self._connection.send(held.ack_subject, b"", how)
 
-    def release(self, held: Held) -> None:
-        """Lets go of it without a word: another worker has it now."""
-        if self._held.get((held.stream, held.seq)) is held:
-            del self._held[held.stream, held.seq]
+    def release(self, held: Held) -> bool:
+        """Lets go of it without a word: another worker has it now. Returns whether it was held."""
+        key = held.stream, held.seq
+        if self._held.get(key) is not held:
+            return False
+        del self._held[key]
+        self._on_settled()
+        return True
 
     def close(self, delay_s: float) -> None:
         """Gives back all that is held, for delivery to anybody after `delay_s` seconds."""
         self._timer.cancel()
+        if self._doubt in self._connection.on_reconnect:
+            self._connection.on_reconnect.remove(self._doubt)
         for held in list(self._held.values()):
             self.settle(held, nak(delay_s))
 
+    def _doubt(self) -> None:
+        """No sign of life was given for a while: the server may have taken back all that is held."""
+        for held in self._held.values():
+            held.suspect = held.seq
+
     def _keep_alive(self) -> None:
         self._timer = self._loop.call_later(self._silent_s / _STEPS, self._keep_alive)
+        self._pulse.beat()
         if not self._connection.up:
             return
         now = self._loop.time()

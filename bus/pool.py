@@ -1,8 +1,8 @@
 """The receiving end of a pool: deliveries to one worker, one after the other.
 
-Called by worker frames. It fetches ahead, buries what cannot be processed as a dead letter and goes
-on, and gives back what was fetched and not begun. It never settles a delivery that was handed out: that is the
-worker's, after all that the delivery caused is in the log.
+Called by worker frames. It fetches ahead as long as the worker has places for it, buries what cannot be processed as a
+dead letter and goes on, and gives back what was fetched and not begun. It never settles a delivery that was handed out:
+that is the worker's, after all that the delivery caused is in the log.
 """
 
 import asyncio
@@ -12,11 +12,13 @@ from typing import Final
 
 import structlog
 
+from bus.budget import Budget
 from bus.connection import Connection
 from bus.deadletter import DeadLetter, Reason
 from bus.errors import BusError
-from bus.holding import ACK, Held, Holding, nak
-from bus.pull import Budget, ConsumerConfig, Puller
+from bus.holding import ACK, SILENT, Held, Holding, nak
+from bus.pull import ConsumerConfig, Puller
+from bus.pulse import Pulse
 from contracts.codec import decode
 from contracts.errors import InvalidEvent, NewerVersion
 from contracts.events import Event, Recorded
@@ -36,7 +38,7 @@ Check = Callable[[Event, str], Reason | None]
 class Delivery:
     """One event in the hands of a worker, until `ack` or `nak`. Meanwhile the pool keeps it alive at the server."""
 
-    __slots__ = ("_held", "_holding", "event", "num_delivered", "raw", "redelivered", "seq", "subject")
+    __slots__ = ("_held", "_holding", "event", "num_delivered", "raw", "seq", "subject")
 
     def __init__(self, holding: Holding, held: Held, event: Event) -> None:
         self._holding = holding
@@ -46,9 +48,15 @@ class Delivery:
         self.seq = held.seq
         self.subject = event.subject
         self.num_delivered = held.num_delivered
-        self.redelivered = held.redelivered
-        """It may have been delivered before: look in the log for what that left, before acting again. Not the same as
-        `num_delivered > 1`, since a server that crashed forgets its last deliveries."""
+
+    @property
+    def redelivered(self) -> bool:
+        """It may have been delivered before, or since: look in the log for what that left, before you act.
+
+        Not the same as `num_delivered > 1`: a server that crashed forgets its last deliveries, and while this process
+        stood still, or was cut off, another one may have been given what it has in its hands. So ask when you begin.
+        """
+        return self._holding.redelivered(self._held)
 
     @property
     def recorded(self) -> Recorded:
@@ -94,19 +102,26 @@ class Pool:
         consumers: Sequence[ConsumerConfig],
         *,
         batch: int,
+        places: int,
         max_deliver: int,
         check: Check,
         bury: Callable[[DeadLetter], Awaitable[None]],
     ) -> None:
         share = max(1, batch // len(consumers))
         self._batch = share * len(consumers)
-        self._budget = Budget(self._batch)
+        self._budget = Budget(self._batch, places)
         self._max_deliver = max_deliver
         self._check = check
         self._bury = bury
         self._loop = asyncio.get_running_loop()
-        self._pullers = [Puller(connection, c, self._on_message, self._budget, share) for c in consumers]
-        self._holding = Holding(connection, min(consumer.ack_wait_s for consumer in consumers))
+        ack_wait_s = min(consumer.ack_wait_s for consumer in consumers)
+        at_rest = share if len(consumers) == 1 else 1
+        pulse = Pulse(ack_wait_s * SILENT)
+        self._pullers = [
+            Puller(connection, c, self._on_message, self._budget, share=share, at_rest=at_rest, pulse=pulse)
+            for c in consumers
+        ]
+        self._holding = Holding(connection, ack_wait_s, pulse, self._on_settled)
         self._fetched: deque[Held] = deque()
         self._burials: set[asyncio.Task[None]] = set()
         self._waiting: asyncio.Future[None] | None = None
@@ -120,6 +135,7 @@ class Pool:
         self._connection.on_lost_for_good.append(self._on_lost)
         for puller in self._pullers:
             await puller.start()
+        self._refill()  # from all of them before the first message comes: each slot has somebody who asks
         return self
 
     @property
@@ -137,10 +153,9 @@ class Pool:
         while True:
             while self._fetched:
                 held = self._fetched.popleft()
-                self._budget.free += 1
-                if not self._fetched or self._budget.free * 2 >= self._batch:
-                    for puller in self._pullers:
-                        puller.refill()
+                self._budget.ahead += 1
+                if not self._fetched or self._budget.ahead * 2 >= self._batch:
+                    self._refill()
                 opened = self._open(held)
                 if isinstance(opened, Delivery):
                     self._in_turn += 1
@@ -154,6 +169,14 @@ class Pool:
                 raise StopAsyncIteration
             self._waiting = self._loop.create_future()
             await self._waiting
+
+    def lend(self, places: int) -> None:
+        """So many places of what is in progress are free for others meanwhile; a negative number takes them back.
+
+        Where more is held then than there are places, what comes for the first time goes to another worker.
+        """
+        self._budget.places += places
+        self._refill()
 
     async def stop(self) -> None:
         """No more pulls; returns what was fetched and not begun. What is in progress can still be settled."""
@@ -186,10 +209,23 @@ class Pool:
     def _on_message(self, subject: bytes, ack_subject: bytes, data: bytes, suspect: int) -> None:
         held = self._holding.take(subject, ack_subject, data, suspect)
         if held is None:
-            self._budget.free += 1
+            self._budget.ahead += 1
+            self._budget.places += 1
+        elif self._budget.vacant < 0 and held.num_delivered == 1:  # once: what comes again and again is suspected
+            self._budget.ahead += 1
+            self._holding.settle(held, nak(RETURN_DELAY_S))
         else:
             self._fetched.append(held)
             self._wake()
+
+    def _on_settled(self) -> None:
+        self._budget.places += 1
+        if self._budget.places <= self._batch:
+            self._refill()
+
+    def _refill(self) -> None:
+        for puller in self._pullers:
+            puller.refill()
 
     def _open(self, held: Held) -> Delivery | DeadLetter:
         name = held.subject.decode(errors="replace")

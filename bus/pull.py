@@ -2,18 +2,21 @@
 
 Called by `pool`, one `Puller` for each consumer that the pool reads. It asks for more before what it asked for has
 come, follows what the server says of each request, and starts over when the server is silent, restarted or replaced.
-It hands over raw messages and never acks.
+It says of each message whether it may have been delivered before, hands it over raw and never acks.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 import structlog
 
+from bus.budget import Budget
 from bus.connection import NO_RESPONDERS, Connection, field_of, status_of
 from bus.errors import BusError
+from bus.pulse import Pulse
 from bus.topology import stream_info
 
 _NS: Final = 1_000_000_000
@@ -74,26 +77,28 @@ async def ensure_consumer(connection: Connection, config: ConsumerConfig) -> boo
     return made.delivered.consumer_seq > 0
 
 
-class Budget:
-    """How many more messages a pool may ask for: what is asked for or fetched and not begun counts against it."""
-
-    __slots__ = ("free",)
-
-    def __init__(self, size: int) -> None:
-        self.free = size
-
-
 class Puller:
     """Pulls from one consumer while there is room for more."""
 
     def __init__(
-        self, connection: Connection, config: ConsumerConfig, on_message: OnMessage, budget: Budget, share: int
+        self,
+        connection: Connection,
+        config: ConsumerConfig,
+        on_message: OnMessage,
+        budget: Budget,
+        *,
+        share: int,
+        at_rest: int,
+        pulse: Pulse,
     ) -> None:
+        """It asks for up to `share` at once; for `at_rest` while nothing comes, so that others have the places."""
         self._connection = connection
         self._config = config
         self._on_message = on_message
         self._budget = budget
         self._share = share
+        self._pulse = pulse
+        pulse.on_gap.append(self._doubt)
         self._loop = asyncio.get_running_loop()
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{config.stream}.{config.name}".encode()
         self._inbox = b""
@@ -101,44 +106,62 @@ class Puller:
         self._requests = 0
         self._asked = 0
         """Messages that were asked for and have not come."""
+        self._at_rest = at_rest
+        self._flows = False
+        """Something came for the newest request."""
         self._heard = 0.0
         self._stopped = False
         self.suspect = 0
         """Up to this sequence a first delivery may be a second one: a server that crashed, or a new leader, may have
         forgotten what it had delivered."""
+        self._gaps = 0
+        """Standstills after which what was sent meanwhile has not all come. Until then all of it may be elsewhere."""
+        self._catching_up: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._restoring: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Creates the consumer and begins to pull."""
+        """Creates the consumer; `refill` begins to pull."""
         await self._prepare(after_loss=False)
         inbox = self._connection.wire.new_inbox() + "."
         self._inbox = inbox.encode()
         self._sid = await self._connection.subscribe(inbox + "*", self._on_any)
         self._connection.on_reconnect.append(self._restart)
         self._timer = self._loop.call_later(_HEARTBEAT_S, self._check)
-        self._start_over()
+        self._heard = self._loop.time()
 
     async def stop(self) -> None:
         """No more pulls; when it returns, all that the server had sent has been handed over."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._restoring is not None:
-            self._restoring.cancel()
+        for task in (self._restoring, self._catching_up):
+            if task is not None:
+                task.cancel()
         if self._restart in self._connection.on_reconnect:
             self._connection.on_reconnect.remove(self._restart)
             await self._connection.wire.unhandle(self._sid)
 
     def refill(self) -> None:
-        """Asks for more if less than half of this consumer's share is on its way and there is room for as much."""
-        if self._stopped or self._restoring or not self._connection.up or self._asked * 2 > self._share:
+        """Asks for more if less than half of this consumer's share is on its way and there is room for as much.
+
+        Where places are short it asks as soon as nothing is on its way: one that becomes free is used at once, and
+        those that become free meanwhile are asked for together. One is asked for while there is a place at all: where
+        more consumers were asked than there are places, what comes too late is given back.
+        """
+        share = self._share if self._flows else self._at_rest
+        if self._stopped or self._restoring or not self._connection.up or self._asked * 2 > share:
             return
-        wanted = min(self._share - self._asked, self._budget.free)
-        if wanted <= 0 or wanted * 2 < self._share:
+        budget = self._budget
+        wanted = min(share - self._asked, budget.ahead, budget.places)
+        if not self._asked and budget.places <= budget.ahead:
+            wanted = max(wanted, min(1, budget.vacant))
+        elif wanted * 2 < share:
+            return
+        if wanted <= 0:
             return
         self._asked += wanted
-        self._budget.free -= wanted
+        budget.ask(wanted)
         self._requests += 1
         self._connection.send(
             self._next,
@@ -147,14 +170,17 @@ class Puller:
         )
 
     def _on_any(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        self._pulse.beat()
         self._heard = self._loop.time()
         status = status_of(headers)
         if status == 0:
-            if self._asked:
-                self._asked -= 1
-            else:  # of a request that was given up
-                self._budget.free -= 1
-            self._on_message(subject, reply, data, self.suspect)
+            self._flows = True
+            if not self._asked:  # of a request that was given up
+                self._asked = 1
+                self._budget.ask(1)
+            self._asked -= 1
+            self._budget.asked -= 1
+            self._on_message(subject, reply, data, sys.maxsize if self._gaps else self.suspect)
             self.refill()
         elif status != _HEARTBEAT:
             self._on_status(status, headers)
@@ -165,6 +191,7 @@ class Puller:
             self._restart(_PAUSE_S)
             return
         rest = field_of(headers, b"Nats-Pending-Messages")
+        self._flows = False
         self._give_up(int(rest) if rest else self._asked)
         self.refill()
 
@@ -172,7 +199,7 @@ class Puller:
         """So many of the messages that were asked for will not come."""
         count = min(count, self._asked)
         self._asked -= count
-        self._budget.free += count
+        self._budget.ask(-count)
 
     def _restart(self, pause_s: float = 0.0) -> None:
         """The server, the connection or the consumer was away: make sure that it is there, then go on."""
@@ -196,6 +223,23 @@ class Puller:
         used = await ensure_consumer(self._connection, self._config)
         if used or after_loss:
             self.suspect = (await stream_info(self._connection, self._config.stream)).state.last_seq
+
+    def _doubt(self) -> None:
+        """This process stood still: what was sent to it before may have been delivered to another one since."""
+        self._gaps += 1
+        if self._gaps == 1 and not self._stopped:
+            self._catching_up = self._loop.create_task(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        """Returns when all that was sent before has come: the answer to a question that is asked now comes after it."""
+        while gaps := self._gaps:
+            try:
+                await stream_info(self._connection, self._config.stream)
+            except BusError as error:
+                _log.warning("consumer_unavailable", consumer=self._config.name, error=str(error))
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                self._gaps = 0 if gaps == self._gaps else self._gaps
 
     def _start_over(self) -> None:
         self._give_up(self._asked)

@@ -124,8 +124,7 @@ async def request(
         if not outcome.retry or tries >= limits.tries or spent + wait >= limits.total_s:
             raise outcome.error(request=named, tries=tries, seconds=spent)
         _log.info("engine.retry", request=named, tries=tries, wait_s=round(wait, 2), reason=outcome.message)
-        if wait:
-            await sleep(wait)
+        await sleep(wait)  # also for no time: the caller may hear there that nobody needs the answer any more
     raise AssertionError("count does not end")
 
 

@@ -86,6 +86,7 @@ class AgentWorker:
             self._spec.slots,
             types=("rollout.requested", "agent.requested"),
             batch=min(BATCH, self._config.pool.concurrency),
+            places=self._config.pool.concurrency,
             max_deliver=UNCOUNTED,
             on_dead=partial(end_dead, self._bus),
         )

@@ -1,10 +1,11 @@
 """Serves the calls of one pool: take a request, answer it, put the reply in the log, acknowledge.
 
 The frame of model and resources workers. A request is acknowledged only after its reply is in the log; one that may
-have been delivered before is first looked up there. What fails is answered with a typed error; what cannot be answered
-at all ends in a dead letter; what the log's absence kept from an answer is given back. A call of a cancelled rollout is
-answered with an error of kind `cancelled`, without work or in the middle of it, so that each call has its one reply. It
-never decides what a request means: the `answer` it is given does.
+have been delivered to another worker too is first looked up there, whenever it is begun or tried again. What fails is
+answered with a typed error; what cannot be answered at all ends in a dead letter; what the log's absence kept from an
+answer is given back. A call of a cancelled rollout is answered with an error of kind `cancelled`, without work or in
+the middle of it, so that each call has its one reply. It never decides what a request means: the `answer` it is given
+does.
 """
 
 import asyncio
@@ -50,6 +51,14 @@ Answer = Callable[[Delivery, bytes], Awaitable[Reply]]
 """Turns a request and its data into the reply; raises `CallRefused` with the typed error."""
 
 
+class _Work(NamedTuple):
+    """What a task is at work on."""
+
+    delivery: Delivery
+    places: int
+    """That it has."""
+
+
 class CallRefused(Exception):
     """The call is answered with this error."""
 
@@ -84,8 +93,8 @@ class Callee:
         self._concurrency = concurrency
         self._room, self._turn = asyncio.Semaphore(concurrency), asyncio.Lock()
         """A place for each call in progress, and whose turn it is to take some."""
-        self._tasks: dict[asyncio.Task[None], int] = {}
-        """Those at work on a call, with the places that they have."""
+        self._tasks: dict[asyncio.Task[Any], _Work] = {}
+        """Those at work on a call."""
         self._waiting: set[asyncio.Task[Any]] = set()
         self._last: set[str] = set()
         """Requests that have let others pass, and are tried when they come again."""
@@ -102,6 +111,7 @@ class Callee:
             spec.slots,
             types=types,
             batch=min(256, self._concurrency),
+            places=self._concurrency,
             max_deliver=UNCOUNTED,
             on_dead=self._on_dead,
         )
@@ -126,13 +136,15 @@ class Callee:
                     delivery.nak(RETURN_S)
                     continue
                 places = suspected.places if suspected else 1
+                if places > 1:
+                    self._lend(1 - places)
                 await self._take(places)
                 if self._draining:
                     self._give(places)
                     delivery.nak(RETURN_S)
                     continue
                 task = asyncio.create_task(self._handle(delivery, suspected))
-                self._tasks[task] = places
+                self._tasks[task] = _Work(delivery, places)
                 task.add_done_callback(self._finished)
                 if suspected is not None:
                     await asyncio.wait({task}, timeout=GRACE_S)
@@ -143,11 +155,16 @@ class Callee:
             await asyncio.gather(following, return_exceptions=True)
 
     async def wait(self, seconds: float) -> None:
-        """Waits to try a call again, without its places. A worker that stops does not wait for that: it comes again."""
+        """Waits to try a call again, without its places; raises `CallRefused` if another worker has answered it.
+
+        A worker that stops does not wait for that: it comes again.
+        """
         task = asyncio.current_task()
         assert task is not None
-        places = self._tasks.get(task, 1)
+        work = self._tasks.get(task)
+        places = work.places if work is not None else 1
         self._give(places)
+        self._lend(places)
         self._waiting.add(task)
         try:
             if self._draining:
@@ -155,7 +172,12 @@ class Callee:
             await asyncio.sleep(seconds)
         finally:
             self._waiting.remove(task)
+            self._lend(-places)
             await self._take(places)  # also when cancelled: `_finished` gives them back
+        if work is None or not work.delivery.redelivered:
+            return
+        if await self._bus.last(work.delivery.event.replyto) is not None:
+            raise CallRefused(CallError(kind="cancelled", message="another worker has answered it"))
 
     async def drain(self, seconds: float) -> None:
         """Stops taking, waits for what is in progress, and gives back what waits, and what is not done in time."""
@@ -178,7 +200,10 @@ class Callee:
             task.cancel()
 
     def _finished(self, task: asyncio.Task[None]) -> None:
-        self._give(self._tasks.pop(task))
+        places = self._tasks.pop(task).places
+        self._give(places)
+        if places > 1:
+            self._lend(places - 1)
 
     async def _take(self, places: int) -> None:
         async with self._turn:  # or two would wait for what each other has
@@ -188,6 +213,11 @@ class Callee:
     def _give(self, places: int) -> None:
         for _ in range(places):
             self._room.release()
+
+    def _lend(self, places: int) -> None:
+        """Has the pool ask for so many more, beside the one place that each request has by being here."""
+        if self._pool is not None:
+            self._pool.lend(places)
 
     async def _suspect(self, delivery: Delivery) -> Suspect | None:
         if delivery.num_delivered <= UNSUSPECTED:

@@ -5,6 +5,7 @@ import base64
 import signal
 import subprocess
 import sys
+import time
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from bus import Bus, Conflict, DeadLetter, PayloadTooLarge, Unreachable
 from bus.deadletter import DeadLetterData
 from contracts.codec import encode
+from contracts.events import Event
 from tests.bus.conftest import Open
 from tests.bus.events import models, reply, request, take, until
 
@@ -70,6 +72,11 @@ async def test_death_between_reply_and_ack_means_redelivery_and_no_second_effect
     with pytest.raises(Conflict):
         await bus.publish(reply(bus, "r1"))
     delivery.ack()
+
+
+def sent(event: Event) -> tuple[bytes, bytes, bytes]:
+    """An event for a connection to send, without waiting for its ack."""
+    return event.subject.encode(), b"", encode(event)
 
 
 async def poison(bus: Bus, case: str) -> tuple[str, bytes]:
@@ -210,6 +217,87 @@ async def test_one_slow_rollout_never_stops_the_others(bus: Bus) -> None:
         delivery.ack()
     assert pool.held == 1
     slow.ack()
+
+
+async def test_a_worker_holds_no_more_than_it_has_places_for(bus: Bus, url: str, open_bus: Open) -> None:
+    """B8: whoever has a free place gets what a busy one could not begin; a place that is lent counts as free."""
+    busy = await models(bus, places=1)
+    await bus.publish(request(bus, "slow"))
+    (slow,) = await take(busy)
+    for number in range(20):
+        await bus.publish(request(bus, f"r{number}"))
+    idle = await models(await open_bus(url), places=1)
+    got = []
+    for _ in range(19):
+        (delivery,) = await take(idle)
+        got.append(delivery.event.rolloutid)
+        delivery.ack()
+    (last,) = await take(idle)
+    assert [*got, last.event.rolloutid] == [f"r{number}" for number in range(20)]
+    await bus.publish(request(bus, "quick"))
+    busy.lend(1)
+    (second,) = await take(busy)
+    busy.lend(-1)  # now it holds more than it has places for
+    second.ack()
+    await bus.publish(request(bus, "r20"))
+    last.ack()
+    (delivery,) = await take(idle)
+    assert (delivery.event.rolloutid, busy.held) == ("r20", 1)
+    slow.ack()
+
+
+async def test_what_comes_when_its_place_was_taken_back_goes_to_another_worker(
+    bus: Bus, url: str, open_bus: Open
+) -> None:
+    """B8: it was asked for while a call waited, and comes when that one has gone on."""
+    busy = await models(bus, places=1)
+    await bus.publish(request(bus, "slow"))
+    (slow,) = await take(busy)
+    busy.lend(1)
+    busy.lend(-1)
+    await bus.publish(request(bus, "r1"))
+    (delivery,) = await take(await models(await open_bus(url), places=1))
+    assert (delivery.event.rolloutid, delivery.num_delivered, busy.held) == ("r1", 2, 1)
+    slow.ack()
+
+
+async def test_one_place_serves_every_slot(bus: Bus) -> None:
+    """B8: an idle slot does not keep the place from another one, nor a busy one."""
+    pool = await bus.pool("resources", "game", [0, 1, 2], types=["tool.requested"], places=1)
+    rollouts = [f"r{number}" for number in range(30)]
+    slots = set()
+    for rollout in rollouts:
+        subject = bus.subjects.request("resources", "game", 3, rollout, "m_0")
+        slots.add(subject.split(".")[4])
+        replyto = bus.subjects.reply("caller", rollout, "m_0")
+        await bus.publish(bus.event("tool.requested", subject, rolloutid=rollout, callkey="m_0", replyto=replyto))
+    got = []
+    for _ in rollouts:
+        (delivery,) = await take(pool)
+        got.append(delivery.event.rolloutid)
+        delivery.ack()
+    assert len(slots) == 3
+    assert sorted(got) == sorted(rollouts)
+
+
+async def test_what_was_delivered_before_the_process_stood_still_may_be_elsewhere(bus: Bus) -> None:
+    """E6: what lies in the socket and what is in its hands; what comes later is new."""
+    pool = await models(bus, ack_wait_s=0.6)
+    await bus.publish(request(bus, "held"))
+    (held,) = await take(pool)
+    assert not held.redelivered
+    bus._connection.send(*sent(request(bus, "sent")))
+    bus._connection.wire._flush_now()
+    time.sleep(0.4)  # noqa: ASYNC251 - the fault
+    assert held.redelivered
+    (delivery,) = await take(pool)
+    assert (delivery.event.rolloutid, delivery.num_delivered, delivery.redelivered) == ("sent", 1, True)
+    await until(lambda: not pool._pullers[0]._gaps)
+    await bus.publish(request(bus, "later"))
+    (later,) = await take(pool)
+    assert not later.redelivered
+    for each in (held, delivery, later):
+        each.ack()
 
 
 async def test_pulls_wait_while_the_pool_holds_as_much_as_it_may(bus: Bus) -> None:

@@ -22,6 +22,8 @@ class NotingConfig(ScriptedModelConfig):
     """How long it takes to give back what it took."""
     dies_of: str = ""
     """The rollout whose calls end the process."""
+    hangs_for: str = ""
+    """The rollout whose calls are never answered."""
     engine: bool = False
     """Whether it starts a process of its own, which ends when its standard input does."""
 
@@ -53,6 +55,8 @@ class NotingModel(ScriptedModel):
         self._note(f"{call.rollout_id}/{call.call_key}")
         if call.rollout_id == self.config.dies_of:
             os._exit(7)
+        if call.rollout_id == self.config.hangs_for:
+            await asyncio.Event().wait()
         if self.config.raises:
             raise {"TimeoutError": TimeoutError, "SystemExit": SystemExit, "KeyError": KeyError}[self.config.raises]
         return await super().responses(request, call)
