@@ -50,6 +50,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Version of `data`'s form, `<major>` or `<major>.<minor>`; a newer major is refused."""
     rolloutid: str = ""
     callkey: str = ""
+    afterkey: str | None = None
+    """On a request to resources: key of the call that its caller made to the same instance before it, empty for the
+    first. None where the writer did not say."""
     replyto: str = ""
     """On a request: the subject of its one reply."""
     causationid: str = ""

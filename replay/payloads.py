@@ -171,6 +171,7 @@ class Heads:
             dataschema=once(event.dataschema),
             rolloutid=once(event.rolloutid),
             callkey=once(event.callkey),
+            afterkey=event.afterkey,
             replyto=once(event.replyto),
             causationid=once(event.causationid),
             traceparent=once(event.traceparent),

@@ -13,13 +13,14 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from components.durable.location import raising
+from components.durable.order import in_order
 from components.errors import ComponentError
 from components.loading import digest, load, requirements
 from components.resources.base import Resources, ResourcesConfig
 from components.resources.errors import ResourcesError
 from components.resources.runtime import History, Runtime
 from components.workers.rollout import prefix_of
-from contracts.events import CallError
+from contracts.events import CallError, Event
 from contracts.rollouts import (
     RolloutResult,
     SessionSeed,
@@ -125,7 +126,7 @@ class Rescorer:
         return msgspec.structs.replace(found, raised=tuple(dict.fromkeys(told)))
 
     async def retool(self, trajectory: Trajectory) -> list[Retooled]:
-        """The tool calls of the rollout's sessions, each session from its seed on, in the order in which they stood."""
+        """The tool calls of the rollout's sessions, each from its seed on, in the order in which they were asked."""
         found = []
         sessions: dict[tuple[str, str], list[Call]] = {}
         for call in trajectory.calls.values():
@@ -133,7 +134,8 @@ class Rescorer:
                 sessions.setdefault((prefix_of(call.key), call.instance), []).append(call)
         with capture_logs():  # as above: what a tool raised is its output
             for (prefix, instance), calls in sessions.items():
-                found += await self._tools(trajectory, f"{trajectory.rollout_id}/{prefix}", instance, calls)
+                session = f"{trajectory.rollout_id}/{prefix}"
+                found += await self._tools(trajectory, session, instance, in_order(calls, _request))
         return found
 
     async def _tools(
@@ -236,15 +238,13 @@ def transformed(trajectory: Trajectory, rescored: Rescored) -> bool:
 
 def _history(trajectory: Trajectory, verify: Call) -> History:
     """The seed and the answered calls of the session that is verified, in the order in which they were asked."""
-    before = [
+    asked = [
         call
         for call in trajectory.calls.values()
-        if call.instance == verify.instance
-        and prefix_of(call.key) == prefix_of(verify.key)
-        and call.replied is not None
-        and not call.failed
-        and call.requested.seq < verify.requested.seq
+        if call.instance == verify.instance and prefix_of(call.key) == prefix_of(verify.key)
     ]
+    asked = in_order(asked, _request)
+    before = [call for call in asked[: asked.index(verify)] if call.replied is not None and not call.failed]
     seeds = [place for place, call in enumerate(before) if call.what == "session"]
     if not seeds:
         raise CannotVerify(f"rollout {trajectory.rollout_id}: its session was never seeded")
@@ -257,6 +257,10 @@ def _history(trajectory: Trajectory, verify: Call) -> History:
     data = trajectory.data(last.replied.event)
     snapshot = _SEEDED.decode(data) if last is seed else _OUTPUT.decode(data).snapshot
     return History(task, calls, snapshot)
+
+
+def _request(call: Call) -> Event:
+    return call.requested.event
 
 
 def _output(data: bytes, *, failed: bool) -> msgspec.Raw:

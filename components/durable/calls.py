@@ -30,6 +30,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Timers only: seconds from now until the reply `timer.replied` is due."""
     cause: str = ""
     """`Reply.id` of the reply after which the code made this call; that of the start for the first calls."""
+    after: str | None = None
+    """Of a call to resources: key of the published one to the same instance before it, empty for the first."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, gc=False):

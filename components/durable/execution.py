@@ -46,7 +46,7 @@ _CALL_ERROR: Final = msgspec.json.Decoder(CallError)
 class Execution(Generic[T]):
     """One rollout's agent code, from its start to its end."""
 
-    __slots__ = ("_cancelled", "_failure", "_given", "_loop", "_main", "_seeds", "_start", "done")
+    __slots__ = ("_cancelled", "_failure", "_given", "_latest", "_loop", "_main", "_seeds", "_start", "done")
 
     def __init__(
         self,
@@ -73,6 +73,8 @@ class Execution(Generic[T]):
         self._seed()
         self._start = main
         self._main: asyncio.Task[T] | None = None
+        self._latest: dict[str, str] = {}
+        """By resources instance, the key of the last call to it that is to be published."""
         self._failure: AgentFailed | None = None
         self._cancelled: frozenset[Branch] = frozenset()
         self.done = False
@@ -220,9 +222,17 @@ class Execution(Generic[T]):
         for waiter in waiting.values():
             if not waiter.cancelled():
                 made, loop.made = loop.made, []
-                return [call for call in made if not waiting[call.key].cancelled()]
+                return [self._in_line(call) for call in made if not waiting[call.key].cancelled()]
         self._fail(AgentStuck(self._stuck()))
         return []
+
+    def _in_line(self, call: Call) -> Call:
+        """The call, with the one that it comes after: a session gets them in the order in which they were made."""
+        if call.kind != "resources":
+            return call
+        after = self._latest.get(call.instance, "")
+        self._latest[call.instance] = call.key
+        return msgspec.structs.replace(call, after=after)
 
     def _finish(self) -> None:
         """The main branch has ended: the others are cancelled once each, and may make calls to clean up."""

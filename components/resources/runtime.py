@@ -1,7 +1,8 @@
 """Runs one resources component: seeds its sessions, calls its tools, has it verify. Knows no bus.
 
 The resources worker puts it on the bus; tests and replay drive it directly. Calls that touch a session run one at a
-time in the order in which they came; calls that do not, and those of other sessions, run beside them. Whatever an
+time in the order in which they came, and one whose `place` says that another is missing before it asks for the history;
+calls that do not touch it, and those of other sessions, run beside them. Whatever an
 author's code does ends here as an output for the model or as a typed `ResourcesError`; it never ends the worker.
 """
 
@@ -29,14 +30,14 @@ from components.resources.errors import (
     VerifyFailed,
 )
 from components.resources.plan import Method, TaskFields
-from components.resources.sessions import History, Recover, Session, Sessions
+from components.resources.sessions import FREE, History, Place, Recover, Session, Sessions
 from components.resources.threads import Overdue, Threads
 from components.resources.tools import SESSION, BadArguments, Tool
 from contracts.base import JsonObject
 from contracts.responses import Response
 from contracts.rollouts import SessionSnapshot, ToolCall, ToolOutput, Verdict, VerifyRequest
 
-__all__ = ["History", "Recover", "Runtime"]
+__all__ = ["History", "Place", "Recover", "Runtime"]
 
 _Deadline = Literal["seed_deadline_s", "tool_deadline_s", "verify_deadline_s"]
 """The key of the config that says it."""
@@ -75,12 +76,17 @@ class Runtime:
         """Whether the replies of calls that take the session have a snapshot of it, which it is restored from."""
         return self._plan.rebuild == "snapshot"
 
+    @property
+    def verifies_session(self) -> bool:
+        """Whether `verify` takes the session."""
+        return self._plan.verify is not None and SESSION in self._plan.verify.wants
+
     def takes_session(self, call: ToolCall) -> bool:
         """Whether the call is of a tool that takes the session."""
         entry = self._plan.tools.get(call.name)
         return entry is not None and entry.wants_session
 
-    async def seed(self, session: str, task: bytes | msgspec.Raw) -> SessionSnapshot | None:
+    async def seed(self, session: str, task: bytes | msgspec.Raw, *, place: Place = FREE) -> SessionSnapshot | None:
         """Starts the session from the task's line, in place of an earlier one; nothing where none is kept.
 
         Returns its snapshot, where the component takes them. Raises `TaskMisfit`, `SeedFailed`, `SnapshotFailed` or
@@ -92,7 +98,7 @@ class Runtime:
             held.forget()
             state = await self._seeded(session, self._plan.seed, task)
             snapshot = await self._snapshot(session, state, 0)
-            held.keep(state)
+            held.keep(state, last=place.key)
             return snapshot
 
     def has(self, session: str) -> bool:
@@ -136,7 +142,7 @@ class Runtime:
             entry = self._plan.tools.get(call.name)
             if entry is not None and entry.wants_session:
                 await self._called(session, entry, call, {SESSION: state})
-        held.keep(state)
+        held.keep(state, last=history.last)
         self._log.info("session.rebuilt", session=session, calls=len(history.calls))
 
     async def _restore(self, session: str, held: Session, restore: Method, history: History) -> None:
@@ -155,7 +161,7 @@ class Runtime:
             state = await self._run("restore", restore.is_async, given, "seed_deadline_s")
         except _Raised as raised:
             raise held.lost(self._told("restore", raised, session)) from raised.error
-        held.keep(state, snapshot.calls)
+        held.keep(state, snapshot.calls, history.last)
         self._log.info("session.restored", session=session, calls=snapshot.calls)
 
     async def _snapshot(self, session: str, state: object, calls: int) -> SessionSnapshot | None:
@@ -169,30 +175,35 @@ class Runtime:
             raise SnapshotFailed(self._told("snapshot", raised, session), **raised.details) from raised.error
         return SessionSnapshot(calls=calls, state=results.state_of(value, f"{self._name}.snapshot"))
 
-    async def _state(self, session: str, held: Session, recover: Recover | None) -> object:
-        if not held.kept:
-            if recover is None:
-                raise held.lost("it was never seeded, or this worker let it go")
-            await self._rebuild(session, held, await recover())
+    async def _state(self, session: str, held: Session, recover: Recover | None, place: Place) -> object:
+        if held.kept and held.due(place):
+            return held.state
+        if recover is None:
+            raise held.lost("it was never seeded, or this worker let it go")
+        history = await recover()
+        if not held.kept or held.last != history.last:
+            await self._rebuild(session, held, history)
         return held.state
 
     # --- tools -------------------------------------------------------------------------------------------------
 
-    async def call(self, session: str, call: ToolCall, *, recover: Recover | None = None) -> ToolOutput:
+    async def call(
+        self, session: str, call: ToolCall, *, recover: Recover | None = None, place: Place = FREE
+    ) -> ToolOutput:
         """Runs one tool call of the model; what was wrong with it is in the output.
 
-        `recover` reads the session's history where the session is not here; it is awaited in this call's turn, so
-        that no other call of the session comes between. The output has the session's snapshot, where the component
+        `recover` reads the session's history where the session is not here, or is not as it was after the call before
+        this one; it is awaited in this call's turn, so that no other call of the session comes between, and what it
+        raises is raised. The output has the session's snapshot, where the component
         takes them. Raises `SessionLost`, `SnapshotFailed`, and `DeadlineExceeded` where a thread that is still running
         could go on changing the session; the call is no part of the session then.
         """
         entry = self._plan.tools.get(call.name)
-        if entry is None:
-            return results.problem(self._no_tool(call.name))
-        if not entry.wants_session:
-            return await self._called(session, entry, call, {})
+        if entry is None or not entry.wants_session:
+            self._sessions.pass_by(session, place)
+            return await self._called(session, entry, call, {}) if entry else results.problem(self._no_tool(call.name))
         async with self._sessions.use(session) as held:
-            state = await self._state(session, held, recover)
+            state = await self._state(session, held, recover, place)
             calls = held.calls + 1
             try:
                 output = await self._called(session, entry, call, {SESSION: state})
@@ -200,7 +211,7 @@ class Runtime:
             except ResourcesError:
                 held.forget()
                 raise
-            held.calls = calls
+            held.calls, held.last = calls, place.key
             return output if snapshot is None else msgspec.structs.replace(output, snapshot=snapshot)
 
     async def _called(self, session: str, entry: Tool, call: ToolCall, given: dict[str, object]) -> ToolOutput:
@@ -229,8 +240,10 @@ class Runtime:
 
     # --- scores ------------------------------------------------------------------------------------------------
 
-    async def verify(self, session: str, request: VerifyRequest, *, recover: Recover | None = None) -> Verdict:
-        """The reward of a response to a task; `recover` as for `call`.
+    async def verify(
+        self, session: str, request: VerifyRequest, *, recover: Recover | None = None, place: Place = FREE
+    ) -> Verdict:
+        """The reward of a response to a task; `recover` and `place` as for `call`.
 
         Raises `TaskMisfit`, `ResponseMisfit`, `VerifyFailed`, `DeadlineExceeded`, `SessionLost`. There is no reward
         then.
@@ -246,7 +259,7 @@ class Runtime:
         if SESSION not in verify.wants:
             return await self._verified(session, verify, given)
         async with self._sessions.use(session) as held:
-            given[SESSION] = await self._state(session, held, recover)
+            given[SESSION] = await self._state(session, held, recover, place)
             return await self._verified(session, verify, given)
 
     async def _verified(self, session: str, verify: Method, given: dict[str, object]) -> Verdict:

@@ -15,7 +15,7 @@ import msgspec
 from components.resources.errors import SessionLost
 from contracts.rollouts import SessionSnapshot, ToolCall
 
-__all__ = ["History", "Recover", "Session", "Sessions"]
+__all__ = ["FREE", "History", "Place", "Recover", "Session", "Sessions"]
 
 
 class History(NamedTuple):
@@ -24,13 +24,27 @@ class History(NamedTuple):
     task: bytes | msgspec.Raw
     """The task's line that the session was seeded with."""
     calls: Sequence[ToolCall]
-    """The tool calls made on it since, in the order of their requests in the log."""
+    """The tool calls made on it since, in the order in which they were asked."""
     snapshot: SessionSnapshot | None = None
     """The session after the last of them, where the component takes snapshots."""
+    last: str = ""
+    """Key of the last of them that takes the session, or of the seed."""
 
+
+class Place(NamedTuple):
+    """Where a call stands among those that were asked of one session."""
+
+    key: str = ""
+    after: str | None = None
+    """Key of the one before it, empty for the first; None where that is not known."""
+
+
+FREE: Final = Place()
+"""It is applied as it comes."""
 
 REMEMBERED: Final = 65_536
 """So many sessions that had to go are known as such."""
+
 Recover = Callable[[], Awaitable[History]]
 """Reads a session's history."""
 
@@ -38,7 +52,7 @@ Recover = Callable[[], Awaitable[History]]
 class Session:
     """One session: `async with` takes a turn on it, in the order of asking."""
 
-    __slots__ = ("_lock", "_owner", "_users", "calls", "kept", "key", "state")
+    __slots__ = ("_lock", "_owner", "_passed", "_users", "calls", "kept", "key", "last", "state")
 
     def __init__(self, owner: "Sessions", key: str) -> None:
         self.key = key
@@ -46,6 +60,10 @@ class Session:
         self.state: object = None
         self.calls = 0
         """Tool calls that the state has in it, since the seed; counted where the component takes snapshots."""
+        self.last = ""
+        """Key of the last call that the state has in it."""
+        self._passed: dict[str, str] = {}
+        """By its key, what a call that does not take the session came after."""
         self._lock = asyncio.Lock()
         self._owner = owner
         self._users = 0
@@ -55,13 +73,25 @@ class Session:
         """Nobody is on it or waits for it."""
         return self._users == 0
 
-    def keep(self, state: object, calls: int = 0) -> None:
+    def keep(self, state: object, calls: int = 0, last: str = "") -> None:
         """Holds `state` from now on."""
-        self.state, self.calls, self.kept = state, calls, True
+        self.state, self.calls, self.last, self.kept = state, calls, last, True
 
     def forget(self) -> None:
         """Holds nothing any more."""
-        self.state, self.calls, self.kept = None, 0, False
+        self.state, self.calls, self.last, self.kept = None, 0, "", False
+
+    def pass_by(self, place: Place) -> None:
+        """A call that does not take the session: the one after it need not wait for it."""
+        if place.after is not None:
+            self._passed[place.key] = place.after
+
+    def due(self, place: Place) -> bool:
+        """Whether it is the turn of this call: the state has the one before it in it, and none since."""
+        after = place.after
+        while after != self.last and after in self._passed:
+            after = self._passed.pop(after)
+        return after in (None, self.last)
 
     def lost(self, reason: str) -> SessionLost:
         """The error that says that the session is not here."""
@@ -106,6 +136,12 @@ class Sessions:
         else:
             self._held.move_to_end(key)
         return held
+
+    def pass_by(self, key: str, place: Place) -> None:
+        """A call of this session's rollout that does not take it."""
+        held = self._held.get(key)
+        if held is not None:
+            held.pass_by(place)
 
     def has(self, key: str) -> bool:
         """Whether the session's state is here."""

@@ -76,14 +76,17 @@ class Callee:
         answer: Answer,
         *,
         concurrency: int,
+        until_due: Callable[[Event], Awaitable[None]] | None = None,
         on_broken_off: Callable[[Event], None] | None = None,
         on_other_reply: Callable[[Event], None] | None = None,
     ) -> None:
-        """`on_broken_off` is told of a request that was begun and not answered: it may come again, maybe to here.
+        """`until_due` waits until a request that may be what ends its workers has to wait for no other one.
+
+        `on_broken_off` is told of a request that was begun and not answered: it may come again, maybe to here.
 
         `on_other_reply` is told of a request whose reply in the log may be another than the one that was made here.
         """
-        self._bus, self._answer = bus, answer
+        self._bus, self._answer, self._until_due = bus, answer, until_due
         self._on_broken_off, self._on_other_reply = on_broken_off, on_other_reply
         self._cancellations = Cancellations(bus, self._cancel)
         self._answering: dict[str, set[asyncio.Task[Any]]] = {}
@@ -154,9 +157,10 @@ class Callee:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
 
-    async def wait(self, seconds: float) -> None:
-        """Waits to try a call again, without its places; raises `CallRefused` if another worker has answered it.
+    async def wait(self, seconds: float | None, others: Collection[asyncio.Task[Any]] = ()) -> None:
+        """Waits to try a call again, for so long or until these others are done, without its places.
 
+        Raises `CallRefused` if another worker has answered it.
         A worker that stops does not wait for that: it comes again.
         """
         task = asyncio.current_task()
@@ -169,7 +173,7 @@ class Callee:
         try:
             if self._draining:
                 task.cancel()
-            await asyncio.sleep(seconds)
+            await (asyncio.wait(others, timeout=seconds) if others else asyncio.sleep(seconds or 0.0))
         finally:
             self._waiting.remove(task)
             self._lend(-places)
@@ -255,6 +259,8 @@ class Callee:
 
     async def _settle(self, delivery: Delivery, request: Event, suspected: Suspect | None) -> None:
         if suspected is not None and not suspected.exhausted:
+            if self._until_due is not None:
+                await self._until_due(request)  # or what ends its worker meanwhile would seem to be this one
             await say_trying(self._bus, request, self._spec.kind, self._spec.instance, suspected)
         # a cancellation that is heard from here on finds the call at work
         if (reason := self._cancellations.of(request.rolloutid)) is not None:

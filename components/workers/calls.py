@@ -99,6 +99,7 @@ class Calls:
             data=call.data,
             rolloutid=rollout.id,
             callkey=call.key,
+            afterkey=call.after,
             replyto=subjects.reply(self._worker, rollout.id, call.key),
             causationid=call.cause,
             traceparent=rollout.event.traceparent,

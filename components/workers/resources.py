@@ -1,36 +1,46 @@
 """Serves resources calls: seed, tools, verify, on the sessions that this worker keeps.
 
-A session that is not here (another worker had it, or this one let it go) is made again from the log: from the recorded
-calls, or from the snapshot in the last reply. A call that was delivered before, or is given back, is applied to a
-session that was made again too, since it may have changed the one in memory.
+A session that is not here (another worker had it, or this one let it go), or is another than the call before this one
+left, is made again from the log (`session_log`): from the recorded calls, or from the snapshot in the last reply.
+
+Calls of a session are applied in the order in which they were asked, which need not be that in which they come: after
+the death of a worker, what it held comes later. Each names the one before it, so that a look at the session in memory
+tells whether it is its turn. Where it is not, it waits without a place until those before it are answered.
 
 Where snapshots are taken, a call of a session waits until the reply of the one before is in the log. So the replies are
 stored in the order in which the calls were applied, and the last one has all calls in its snapshot that are answered.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
+import structlog
 
 from bus import Bus, Delivery
-from components.durable.history import SUB_CALL
 from components.resources.base import Resources, ResourcesConfig
 from components.resources.errors import ResourcesError, SnapshotFailed
-from components.resources.runtime import History, Runtime
+from components.resources.runtime import History, Place, Runtime
 from components.workers.callee import Callee, CallRefused, Reply
 from components.workers.contexts import response_of
-from components.workers.rollout import prefix_of
+from components.workers.session_log import Early, SessionLog, session_of
 from components.workers.spec import WorkerSpec
-from contracts.events import CallError, Event, Recorded
-from contracts.rollouts import SessionSeed, SessionSnapshot, ToolCall, ToolOutput, VerifyRequest
+from contracts.events import CallError, Event
+from contracts.rollouts import SessionSeed, SessionSnapshot, ToolCall, VerifyRequest
+
+T = TypeVar("T")
+
+FIRST_LOOK_S: Final = 0.05
+LOOK_S: Final = 1.0
+"""Seconds after which a call that waits for one before it looks into the log again: at first, and at most."""
 
 _SEED = msgspec.json.Decoder(SessionSeed)
 _TOOL_CALL = msgspec.json.Decoder(ToolCall)
 _VERIFY = msgspec.json.Decoder(VerifyRequest)
-_SEEDED = msgspec.json.Decoder(SessionSnapshot | None)
-_TOOL_OUTPUT = msgspec.json.Decoder(ToolOutput)
 
 
 class ResourcesWorker:
@@ -39,17 +49,22 @@ class ResourcesWorker:
     def __init__(self, bus: Bus, resources: Resources[ResourcesConfig], spec: WorkerSpec) -> None:
         self._bus, self._spec = bus, spec
         self._runtime = Runtime(resources)
+        self._sessions = SessionLog(bus, self._runtime)
+        self._here: dict[tuple[str, str], asyncio.Task[Any]] = {}
+        """By session and key, the calls on it that this worker has in its hands."""
         self._unwritten: dict[str, set[asyncio.Task[None]]] = {}
-        """By session, the calls that have been applied to it and whose replies are on their way to the log."""
+        """By session, the calls that have been applied to it, or refused, and whose replies are on their way."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By session with snapshots, whose turn it is: from before a call is applied until its reply is in the log."""
         self._callee = Callee(
             bus,
             self._answer,
             concurrency=resources.config.pool.concurrency,
-            on_broken_off=lambda request: self._runtime.drop(_session(request)),
+            until_due=self._until_due,
+            on_broken_off=lambda request: self._runtime.drop(session_of(request)),
             on_other_reply=self._on_other_reply,
         )
+        self._log = structlog.get_logger()
 
     @property
     def in_progress(self) -> int:
@@ -69,31 +84,40 @@ class ResourcesWorker:
         await self._callee.drain(seconds)
 
     async def _answer(self, delivery: Delivery, data: bytes) -> Reply:
-        request = delivery.event
-        session = _session(request)
-        recover = partial(self._history, request, session)
+        request, session = delivery.event, session_of(delivery.event)
         try:
             call = _TOOL_CALL.decode(data) if request.type == "tool.requested" else None
-            if self._runtime.takes_snapshots and (call is None or self._runtime.takes_session(call)):
-                await self._take_turn(session)
-            if delivery.num_delivered > 1:
-                self._runtime.drop(session)
-            if call is not None:
-                output = await self._runtime.call(session, call, recover=recover)
-                reply = self._checked(session, output.snapshot, msgspec.json.encode(output))
-            elif request.type == "session.requested":
-                snapshot = await self._runtime.seed(session, _SEED.decode(data).task)
-                reply = self._checked(session, snapshot, msgspec.json.encode(snapshot))
-            else:
-                verdict = await self._runtime.verify(session, await self._asked(request, data), recover=recover)
-                self._runtime.drop(session)
-                reply = msgspec.json.encode(verdict)
+            attempt = partial(self._apply, delivery, session, data, call)
+            if not self._sessions.ordered(request, call):
+                return Reply(await attempt())
+            self._came(session, request.callkey)
+            if self._runtime.takes_snapshots:
+                attempt = partial(self._in_turn, session, attempt)
+            return Reply(await self._patiently(session, attempt))
         except ResourcesError as error:
             raise CallRefused(error.call_error()) from error
         except msgspec.DecodeError as error:
             raise CallRefused(CallError(kind="bad_request", message=f"{request.type}: {error}")) from error
-        self._applied(session)
-        return Reply(reply)
+        finally:
+            self._settled(session)
+
+    async def _apply(self, delivery: Delivery, session: str, data: bytes, call: ToolCall | None) -> bytes:
+        request = delivery.event
+        place, recover = Place(request.callkey, request.afterkey), partial(self._history, request, session)
+        if request.afterkey is None and delivery.num_delivered > 1:
+            self._runtime.drop(session)
+        if call is not None:
+            output = await self._runtime.call(session, call, recover=recover, place=place)
+            return self._checked(session, output.snapshot, msgspec.json.encode(output))
+        if request.type == "session.requested":
+            if request.afterkey:
+                await self._sessions.check(request)
+            snapshot = await self._runtime.seed(session, _SEED.decode(data).task, place=place)
+            return self._checked(session, snapshot, msgspec.json.encode(snapshot))
+        asked = await self._asked(request, data)
+        verdict = await self._runtime.verify(session, asked, recover=recover, place=place)
+        self._runtime.drop(session)
+        return msgspec.json.encode(verdict)
 
     async def _asked(self, request: Event, data: bytes) -> VerifyRequest:
         asked = _VERIFY.decode(data)
@@ -103,7 +127,7 @@ class ResourcesWorker:
     def _on_other_reply(self, request: Event) -> None:
         """What the log has may differ from what was done here; calls that are made again leave the same session."""
         if self._runtime.takes_snapshots:
-            self._runtime.drop(_session(request))
+            self._runtime.drop(session_of(request))
 
     def _checked(self, session: str, snapshot: SessionSnapshot | None, reply: bytes) -> bytes:
         limit = self._bus.config.blob_limit
@@ -113,20 +137,59 @@ class ResourcesWorker:
             raise SnapshotFailed(f"a reply with a snapshot of {size:,} bytes is over log.blob_limit, {limit:,} bytes")
         return reply
 
-    async def _take_turn(self, session: str) -> None:
-        """Waits for the session's turn, which this task has until it ends."""
-        task = asyncio.current_task()
-        assert task is not None
+    # --- order -------------------------------------------------------------------------------------------------
+
+    async def _until_due(self, request: Event) -> None:
+        """Waits until nothing that was asked before is to be applied before this call."""
+        if request.afterkey and await self._sessions.takes_session(request):
+            with suppress(CallRefused):  # it is refused when it is applied
+                await self._patiently(session_of(request), partial(self._sessions.check, request))
+
+    async def _patiently(self, session: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """What the attempt returns when it is not early any more. Meanwhile the call has no place."""
+        look_s = FIRST_LOOK_S
+        while True:
+            try:
+                return await attempt()
+            except Early as early:
+                self._log.debug("call.waits", session=session, before=early.key)
+                here = self._here.get((session, early.key))
+                await self._callee.wait(None if here else look_s, [here] if here else [])
+                look_s = min(LOOK_S, 2 * look_s)
+
+    async def _in_turn(self, session: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Waits for the session's turn, which this task then has until it ends; one that is early gives it back."""
+        task = _this_task()
         turn = self._turns.get(session)
         if turn is None:
             turn = self._turns[session] = asyncio.Lock()
         await turn.acquire()
-        task.add_done_callback(lambda _task: turn.release())
 
-    def _applied(self, session: str) -> None:
-        """The session has this task's call in it, and the log does not yet."""
-        task = asyncio.current_task()
-        assert task is not None
+        def release(_task: object) -> None:
+            turn.release()
+
+        task.add_done_callback(release)
+        try:
+            return await attempt()
+        except Early:
+            task.remove_done_callback(release)
+            turn.release()
+            raise
+
+    def _came(self, session: str, key: str) -> None:
+        """This task has the call in its hands."""
+        task, place = _this_task(), (session, key)
+        self._here[place] = task
+
+        def gone(_task: object) -> None:
+            if self._here.get(place) is task:
+                del self._here[place]
+
+        task.add_done_callback(gone)
+
+    def _settled(self, session: str) -> None:
+        """The session has this task's call in it, or never will, and the log does not say so yet."""
+        task = _this_task()
         self._unwritten.setdefault(session, set()).add(task)
         task.add_done_callback(partial(self._written, session))
 
@@ -137,44 +200,14 @@ class ResourcesWorker:
             del self._unwritten[session]
 
     async def _history(self, request: Event, session: str) -> History:
-        """The seed and the answered tool calls since, in the order in which they were asked."""
         if session in self._unwritten:
             await asyncio.wait(self._unwritten[session])
-        recorded = await self._bus.history(request.rolloutid)
-        replied = {entry.subject: entry for entry in recorded if entry.event.type.endswith(".replied")}
-        before = [
-            entry.event
-            for entry in recorded
-            if _addressee(entry.event) == _addressee(request)
-            and entry.event.replyto in replied
-            and entry.event.subject != request.subject
-            and _session(entry.event) == session
-        ]
-        seeded = max((place for place, event in enumerate(before) if event.type == "session.requested"), default=None)
-        if seeded is None:
-            message = f"{request.type} before its session was seeded: the agent must call seed_session first"
-            raise CallRefused(CallError(kind="bad_request", message=message))
-        task = _SEED.decode(await self._bus.fetch_data(before[seeded])).task
-        asked = [event for event in before[seeded:] if event.type == "tool.requested"]
-        calls = [_TOOL_CALL.decode(await self._bus.fetch_data(event)) for event in asked]
-        if not self._runtime.takes_snapshots:
-            return History(task, calls)
-        on_it = [event for event, call in zip(asked, calls, strict=True) if self._runtime.takes_session(call)]
-        replies = [replied[event.replyto] for event in (before[seeded], *on_it)]
-        return History(task, calls, await self._last_snapshot(replies))
-
-    async def _last_snapshot(self, replies: list[Recorded]) -> SessionSnapshot | None:
-        last = max(replies, key=lambda entry: entry.seq).event
-        data = await self._bus.fetch_data(last)
-        return _SEEDED.decode(data) if last.type == "session.replied" else _TOOL_OUTPUT.decode(data).snapshot
+        if request.afterkey and (session, request.afterkey) in self._here:
+            raise Early(request.afterkey)
+        return await self._sessions.history(request)
 
 
-def _addressee(event: Event) -> list[str]:
-    """Kind and instance that a request is addressed to."""
-    return event.subject.split(".")[2:4]
-
-
-def _session(request: Event) -> str:
-    """A session belongs to a rollout, or to the nested rollout whose agent calls."""
-    nested = prefix_of(request.callkey).removesuffix(SUB_CALL)
-    return f"{request.rolloutid}/{nested}" if nested else request.rolloutid
+def _this_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task

@@ -13,7 +13,13 @@ from bus import Bus, EmbeddedServer, LogConfig
 from tests.e2e.workers import PROJECT
 
 DEADLINE_S = 120.0
-PLAN = [["model"], ["adds", 20, 27], ["model"], ["tool", "add_slowly", {"count": 4, "seconds": 0.1}], ["model"]]
+PLAN = [
+    ["model"],
+    ["appends", 1, 2, 3, 4],
+    ["model"],
+    ["tool", "add_slowly", {"count": 4, "seconds": 0.1}],
+    ["model"],
+]
 TURNS = 3
 ROLLOUTS = 24
 
@@ -24,7 +30,7 @@ class Run:
     def __init__(self, folder: Path, *overrides: str) -> None:
         self.folder, self.out, self._overrides = folder, folder / "out", overrides
         self.notes = folder / "notes"
-        line = {"responses_create_params": {"input": "Go."}, "plan": PLAN, "expected": 51}
+        line = {"responses_create_params": {"input": "Go."}, "plan": PLAN, "expected": 1238}
         (folder / "tasks.jsonl").write_text(ROLLOUTS * (json.dumps(line) + "\n"))
 
     def start(self, *flags: str) -> subprocess.Popen[str]:

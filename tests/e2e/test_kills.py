@@ -38,7 +38,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLOW = ["tool", "add_slowly", {"count": 4, "seconds": 0.1}]
 INNER = {"plan": [["model"], ["adds", 1, 2], ["timeout", 0.1, [["sleep", 60]]]], "expected": 103}
 PLANS = [
-    [["model"], ["adds", 20, 27], SLOW, ["model"], ["sleep", 0.3], ["model"]],
+    [["model"], ["appends", 4, 7], SLOW, ["model"], ["sleep", 0.3], ["model"]],
     [["parallel", [["ask", INNER]], [["model"], ["adds", 20, 25]]], SLOW, ["model"], ["add", 1], ["sleep", 0.1]],
 ]
 EXPECTED = 51

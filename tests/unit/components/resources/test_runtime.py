@@ -33,6 +33,7 @@ from components.resources.errors import (
     TaskMisfit,
     VerifyFailed,
 )
+from components.resources.sessions import Place
 from contracts.responses import Response, output_message
 from contracts.rollouts import ToolCall, VerifyRequest
 
@@ -388,6 +389,36 @@ async def test_a_call_recovers_its_session_in_its_own_turn() -> None:
     outputs = await asyncio.gather(*(runtime.call("r", _add(number), recover=recover) for number in (10, 20)))
     assert [bytes(output.output) for output in outputs] == [b'"13"', b'"33"']
     assert reads == 1
+
+
+async def test_a_call_whose_session_lacks_the_one_before_it_is_recovered_and_one_beside_it_is_not() -> None:
+    """Calls that do not take the session come between those that do, and need not be in it."""
+    runtime, reads = Runtime(Adder()), 0
+    await runtime.seed("r", TASK, place=Place("m_0", ""))
+
+    async def recover() -> History:
+        nonlocal reads
+        reads += 1
+        return History(TASK, [_add(1), _add(10)], last="m_2")
+
+    await runtime.call("r", _add(1), recover=recover, place=Place("m_1", "m_0"))
+    assert reads == 0
+    output = await runtime.call("r", _add(100), recover=recover, place=Place("m_3", "m_2"))
+    assert (reads, bytes(output.output)) == (1, b'"113"')
+    await runtime.call("r", _call("nothing"), place=Place("m_4", "m_3"))
+    output = await runtime.call("r", _add(1000), recover=recover, place=Place("m_5", "m_4"))
+    assert (reads, bytes(output.output)) == (1, b'"1113"')
+
+
+async def test_what_is_here_is_kept_where_the_history_says_that_it_is_the_last() -> None:
+    """The call before was answered with an error, and is in no session."""
+
+    async def recover() -> History:
+        return History(TASK, [], last="m_0")
+
+    runtime = Runtime(Unrepeatable())
+    await runtime.seed("r", TASK, place=Place("m_0", ""))
+    await runtime.verify("r", _request(), recover=recover, place=Place("m_2", "m_1"))
 
 
 async def test_a_session_that_is_here_is_not_recovered() -> None:

@@ -55,6 +55,9 @@ class PuppetAgent(Agent[PuppetConfig]):
     async def _adds(self, *counts: int) -> None:
         await asyncio.gather(*(self._add(count) for count in counts))
 
+    async def _appends(self, *digits: int) -> None:
+        await asyncio.gather(*(self._tool("append", {"digit": digit}) for digit in digits))
+
     async def _read(self, size: int) -> None:
         call = function_call("call", "fill", f'{{"size": {size}}}')
         first, second = await asyncio.gather(self.resources.call_tool(call), self.resources.call_tool(call))

@@ -61,6 +61,22 @@ class Stage(Resources[ResourcesConfig]):
         return str(session.value)
 
     @tool
+    async def append(self, session: Count, digit: int, seconds: float = 0.0, fill: str = "") -> str:
+        """Puts a digit behind the counter's, and says what it stands at: in another order it is another number.
+
+        Args:
+            session: The counter.
+            digit: Which; a negative one ends the process.
+            seconds: When.
+            fill: Makes the call large.
+        """
+        await asyncio.sleep(seconds)
+        if digit < 0:
+            os._exit(7)
+        session.value = 10 * session.value + digit
+        return str(session.value)
+
+    @tool
     def fill(self, size: int) -> str:
         """Says much.
 
