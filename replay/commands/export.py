@@ -125,12 +125,12 @@ def export(
 async def _export(place: Where, names: list[str], wish: _Wish, output: Path | None) -> Exported:
     async with open_source(place, names[0] if len(names) == 1 else None) as source:
         run = await run_in(source, place, names[0] if len(names) == 1 else None)
-        ids, runs = await _chosen(source, names, run)
+        ids, runs, started = await _chosen(source, names, run)
         if wish.format == "html" and len(ids) > 1:
             raise Misused(f"a page tells one rollout, and {len(ids):,} are meant: name one")
         exporter = _Exporter(source, await facts_of(source), wish)
         with _opened(output) as write:
-            async for chunk in exporter.chunks(ids, runs):
+            async for chunk in exporter.chunks(ids, runs, started):
                 write(chunk)
     return Exported(
         format=wish.format,
@@ -145,11 +145,15 @@ class _Request(msgspec.Struct):
     run_id: str = ""
 
 
-async def _chosen(source: Source, names: list[str], run: str | None) -> tuple[list[str], frozenset[str]]:
-    """The rollouts that are meant, in the order of `list`, and their runs. Raises `UnknownName`."""
+async def _chosen(source: Source, names: list[str], run: str | None) -> tuple[list[str], frozenset[str], datetime]:
+    """The rollouts that are meant, in the order of `list`, their runs, and when the first of them was asked for.
+
+    Raises `UnknownName`.
+    """
     wanted = {await find_rollout(source, name, run) for name in names}
     found: list[str] = []
     open_ones: dict[str, datetime] = {}
+    started: datetime | None = None
     runs: set[str] = set()
     async for recorded in source.outline():
         rollout = recorded.event.rolloutid
@@ -157,13 +161,14 @@ async def _chosen(source: Source, names: list[str], run: str | None) -> tuple[li
             run_id = msgspec.json.decode(await source.data(recorded.event), type=_Request).run_id
             if rollout in wanted if wanted else run in (None, run_id):
                 open_ones[rollout] = recorded.event.time
+                started = min(started or recorded.event.time, recorded.event.time)
                 runs.add(run_id)
         elif open_ones.pop(rollout, None) is not None:
             found.append(rollout)
     found += sorted(open_ones, key=open_ones.__getitem__)
-    if not found:
+    if started is None:
         raise UnknownName(f"there is no rollout in {source.name}")
-    return found, frozenset(runs)
+    return found, frozenset(runs), started
 
 
 class _Exporter:
@@ -174,7 +179,7 @@ class _Exporter:
         secrets = [*secrets_here(), *wish.secrets] if wish.format == "golden" else []
         self.scrubber = Scrubber(secrets, Path.cwd())
 
-    async def chunks(self, ids: list[str], runs: frozenset[str]) -> AsyncIterator[bytes]:
+    async def chunks(self, ids: list[str], runs: frozenset[str], started: datetime) -> AsyncIterator[bytes]:
         """What is to be written, in parts."""
         if self._wish.format in ("events", "golden"):
             events = self._wish.format == "events"
@@ -182,10 +187,10 @@ class _Exporter:
             async for line in lines:
                 yield line + b"\n"
         elif self._wish.format == "chrome":
-            yield b'{"displayTimeUnit":"ms","traceEvents":[\n'
+            yield b'{"displayTimeUnit":"ms","otherData":{"start":"%s"},"traceEvents":[\n' % started.isoformat().encode()
             first = True
             async for number, trajectory in self._loaded(ids):
-                for event in trace_events(trajectory, self._facts, number):
+                for event in trace_events(trajectory, self._facts, number, started):
                     yield (b"" if first else b",\n") + msgspec.json.encode(event)
                     first = False
             yield b"\n]}\n"

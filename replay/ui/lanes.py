@@ -132,7 +132,7 @@ def scale(moments: Collection[float], busy: Sequence[tuple[float, float]], begin
 
 
 def _execution(trajectory: Trajectory, run: AgentRun, total: float) -> Lane:
-    """An agent's execution, split where another worker took over."""
+    """An agent's execution, split where another worker took over; in order also where their clocks are not."""
     begun = trajectory.offset(run.requested)
     over = total if run.replied is None else trajectory.offset(run.replied)
     made = [call.requested for call in trajectory.calls.values() if run.owns(call.key)]
@@ -143,10 +143,11 @@ def _execution(trajectory: Trajectory, run: AgentRun, total: float) -> Lane:
     bars: list[Bar] = []
     start, works = begun, taken
     for adoption in adoptions:
-        at = trajectory.offset(adoption.recorded)
+        at = max(start, trajectory.offset(adoption.recorded))
         before = [recorded for recorded in written if recorded.seq < adoption.recorded.seq]
         last = max([trajectory.offset(recorded) for recorded in before if trajectory.offset(recorded) <= at] or [works])
         worker = worker_of(before[-1].event) if before else ""
+        works = min(works, at)
         last = min(max(last, works), at)
         if is_fork_point(trajectory, adoption):
             bars.append(Bar(key=key, name="", start=start, works=start, end=at, state="shared", worker="", row=0))
@@ -157,6 +158,8 @@ def _execution(trajectory: Trajectory, run: AgentRun, total: float) -> Lane:
             Bar(key=key, name="", start=last, works=last, end=at, state="lost", worker="", row=0),
         ]
         start = works = at
+    over = max(start, over)
+    works = min(works, over)
     worker = adoptions[-1].worker if adoptions else (worker_of(written[-1].event) if written else "")
     failed = run.replied is not None and not run.replied.event.type.endswith(("completed", "replied"))
     state: State = "open" if run.replied is None else "failed" if failed else "ran"

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import tracemalloc
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from components.durable import Call
 from contracts.codec import decode, encode
 from contracts.events import CallError, Recorded
 from contracts.responses import output_message
+from contracts.rollouts import Adopted
 from replay.bulk import Bulk
 from replay.errors import CannotExport
 from replay.exports.chrome import trace_events
@@ -264,18 +266,53 @@ def test_a_failed_call_is_an_error_of_its_span_and_of_the_trace() -> None:
     assert [(span["status"]["code"], attributes(span)["error.type"]) for span in spans] == [(2, "unavailable")] * 2
 
 
-def test_slices_of_one_thread_of_a_chrome_trace_never_cross() -> None:
-    """What begins in a slice ends in it, else the viewer drops it."""
-    recorder = recorded_run(1)
-    events = trace_events(trajectory_of(recorder), facts(recorder), 1)
-    assert json.loads(msgspec.json.encode(events))
+def lost_and_adopted(workers_clock: float) -> Recorder:
+    """A rollout that two workers took over, the later one with a clock that is so many seconds ahead."""
+    recorder = Recorder(CALC, calculator)
+    recorder.deployment({"calc": "simple_agent"}, {"calc": ""})
+    recorder.rollout("r1-00000-00", "calc", task(), stop_after=1)
+    for epoch, ahead in ((1, 0.0), (2, workers_clock)):
+        adopted = msgspec.json.encode(Adopted(epoch=epoch, worker=f"calc-{epoch}-ccc"))
+        subject = f"jetgym.0.rollout.adopted.r1.r1-00000-00.{epoch}"
+        recorder.write("rollout.adopted", subject, adopted, rolloutid="r1-00000-00", callkey="run")
+        last = recorder.log[-1]
+        event = msgspec.structs.replace(last.event, time=last.event.time + timedelta(seconds=ahead))
+        recorder.log[-1] = Recorded(seq=last.seq, subject=last.subject, event=event, raw=encode(event))
+    return recorder
+
+
+@pytest.mark.parametrize(
+    "recorder", [recorded_run(1), lost_and_adopted(0), lost_and_adopted(-9)], ids=["parallel", "adopted", "clocks"]
+)
+def test_slices_of_one_thread_of_a_chrome_trace_never_cross_and_all_have_names(recorder: Recorder) -> None:
+    """What begins in a slice ends in it, else the viewer drops it; it reads whole microseconds exactly."""
+    for place, recorded in enumerate(recorder.log):  # microseconds that no float of seconds or sum of them has
+        event = msgspec.structs.replace(
+            recorded.event,
+            time=recorded.event.time + timedelta(microseconds=place * 7),
+            elapsed=recorded.event.elapsed * 0.7333333,
+        )
+        recorder.log[place] = Recorded(seq=recorded.seq, subject=recorded.subject, event=event, raw=encode(event))
+    trajectory = trajectory_of(recorder)
+    told = trace_events(trajectory, facts(recorder), 1, trajectory.started - timedelta(seconds=1))
+    events = json.loads(msgspec.json.encode(told))
     slices = [event for event in events if event["ph"] == "X"]
     names = {event["args"]["name"] for event in events if event["ph"] == "M"}
-    assert {"models policy", "tools calc_env 1", "tools calc_env 2", "verifier calc_env"} <= names
-    for one in slices:
-        for other in slices:
-            if one["tid"] == other["tid"] and one["ts"] < other["ts"] < one["ts"] + one["dur"] - 0.2:
-                assert other["ts"] + other["dur"] <= one["ts"] + one["dur"] + 0.2
+    assert {"models policy", "tools calc_env 1", "tools calc_env 2"} <= names
+    assert all(event["name"] for event in events)
+    moments = [event[part] for event in slices for part in ("ts", "dur")]
+    assert all(isinstance(moment, int) and 0 <= moment < 3600 * 10**6 for moment in moments)
+    assert min(event["ts"] for event in slices) == 10**6
+    for thread in {event["tid"] for event in slices}:
+        around: list[int] = []
+        for begin, end in sorted(
+            ((event["ts"], event["ts"] + event["dur"]) for event in slices if event["tid"] == thread),
+            key=lambda span: (span[0], -span[1]),
+        ):
+            while around and around[-1] <= begin:
+                around.pop()
+            assert not around or end <= around[-1]
+            around.append(end)
 
 
 class Page(HTMLParser):
