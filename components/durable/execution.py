@@ -11,7 +11,7 @@ with `AgentSpins`.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from types import FrameType
 from typing import Any, Final, Generic, TypeVar
@@ -164,17 +164,10 @@ class Execution(Generic[T]):
         loop.finish()
 
     def where_called(self, call_key: str) -> tuple[str, int]:
-        """File and line of the call that is being made, for `watch`.
-
-        A branch whose own code is not the agent's (`gather` of a handle's method) is where the agent waits for it.
-        """
-        found = location.calling()
-        path = _path(call_key)
-        while not location.is_agents(found) and path != "m":
-            path = path.rpartition("-")[0] or "m"
-            branch = next((branch for branch in self._loop.branches if branch.path == path), None)
-            if branch is not None and not branch.done():
-                found = location.waiting(branch)
+        """File and line of the call that is being made, for `watch`."""
+        found, path = location.calling(), _path(call_key)
+        if not location.is_agents(found) and path != "m" and (frames := self._frames(_outer(path), self._waiting())):
+            found = location.place(frames)
         return location.definition(self._start) if found == location.UNKNOWN else found
 
     def where(self, call_key: str = "") -> tuple[str, int]:
@@ -182,19 +175,31 @@ class Execution(Generic[T]):
 
         If that has ended: where it raised, else where it is defined.
         """
-        path = _path(call_key)
-        for branch in self._loop.branches:
-            if branch.path == path and not branch.done():
-                return location.waiting(branch)
-        if self._main is not None and not self._main.done():
-            return location.waiting(self._main)
+        waiting, path = self._waiting(), _path(call_key)
+        if frames := self._frames(path if path in waiting else "m", waiting):
+            return location.place(frames)
         error = self.error()
         raised = location.raising(error) if error is not None else location.UNKNOWN
         return location.definition(self._start) if raised == location.UNKNOWN else raised
 
     def stacks(self) -> list[tuple[str, list[FrameType]]]:
         """Each branch that waits, by its path, with its frames from the outermost in: for a debugger."""
-        return [(branch.path, location.stack(branch)) for branch in self._loop.branches if not branch.done()]
+        waiting = self._waiting()
+        return [(path, self._frames(path, waiting)) for path in waiting]
+
+    def _waiting(self) -> dict[str, Branch]:
+        return {branch.path: branch for branch in self._loop.branches if not branch.done()}
+
+    @staticmethod
+    def _frames(path: str, waiting: Mapping[str, Branch]) -> list[FrameType]:
+        """The frames of a branch that waits, outermost first.
+
+        One whose own code is not the agent's (`gather` of a handle's method) is where the agent waits for it.
+        """
+        frames = location.stack(waiting[path]) if path in waiting else []
+        if path == "m" or (frames and location.is_agents(location.place(frames))):
+            return frames
+        return Execution._frames(_outer(path), waiting) or frames
 
     def watch(self, on_call: Callable[[Call], None] | None) -> None:
         """Has each call shown to `on_call` at the moment at which agent code makes it. For `matching`."""
@@ -261,6 +266,11 @@ class Execution(Generic[T]):
 def _path(call_key: str) -> str:
     """The branch that made a call."""
     return call_key.rpartition("--")[2].partition("_")[0]
+
+
+def _outer(path: str) -> str:
+    """The branch that began one other than `m`."""
+    return path.rpartition("-")[0] or "m"
 
 
 def _call_error(reply: Reply) -> CallError:

@@ -10,7 +10,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
@@ -42,7 +42,7 @@ def calling() -> tuple[str, int]:
 
 def waiting(task: asyncio.Task[Any]) -> tuple[str, int]:
     """File and line of the innermost agent frame in which a suspended branch waits."""
-    return _innermost((frame, frame.f_lineno) for frame in _suspended(task.get_coro()))
+    return _innermost((frame, frame.f_lineno) for frame in suspended(task.get_coro()))
 
 
 def raising(error: BaseException) -> tuple[str, int]:
@@ -57,15 +57,20 @@ def is_library(file: str) -> bool:
 
 
 def stack(task: asyncio.Task[Any]) -> list[FrameType]:
-    """The frames of a suspended branch that are of an agent or of its toolkit, outermost first."""
-    return authored(_suspended(task.get_coro()))
+    """The frames of a suspended branch that are of an agent, outermost first, else the toolkit's outermost one."""
+    return authored(suspended(task.get_coro()))
 
 
 def authored(frames: Iterable[FrameType]) -> list[FrameType]:
-    """Those of an agent, or of the toolkit where none is of an agent."""
+    """Those of an agent, or the outermost one of the toolkit where none is of an agent."""
     found = list(frames)
     agents = [frame for frame in found if _PLUMBING.match(_module(frame)) is None]
-    return agents or [frame for frame in found if _TOOLKIT.match(_module(frame))]
+    return agents or [frame for frame in found if _TOOLKIT.match(_module(frame))][:1]
+
+
+def place(frames: Sequence[FrameType]) -> tuple[str, int]:
+    """File and line of the innermost of the frames that `stack` found."""
+    return frames[-1].f_code.co_filename, frames[-1].f_lineno
 
 
 def is_agents(place: tuple[str, int]) -> bool:
@@ -95,7 +100,7 @@ def definition(function: Callable[..., object]) -> tuple[str, int]:
     return (code.co_filename, code.co_firstlineno) if isinstance(code, CodeType) else UNKNOWN
 
 
-def _suspended(awaitable: Any) -> Iterator[FrameType]:
+def suspended(awaitable: Any) -> Iterator[FrameType]:
     """The frames of a chain of awaits, outermost first."""
     while awaitable is not None:
         for prefix, awaits in (("cr", "cr_await"), ("gi", "gi_yieldfrom"), ("ag", "ag_await")):

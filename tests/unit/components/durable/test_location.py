@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import components.agents
-from components.durable import AgentFailed, Context, NondeterminismError, reexecute
+from components.durable import AgentFailed, Context, NondeterminismError, location, reexecute
 from components.durable.history import RecordedCall
 from tests.unit.components.durable.world import Main, World, history
 
@@ -62,18 +62,18 @@ def line(code: Callable[..., Any], offset: int) -> tuple[str, int]:
     return __file__, code.__code__.co_firstlineno + offset
 
 
-@pytest.mark.parametrize(
-    ("main", "key", "place"),
-    [
-        (plain, "m_0", line(plain, 1)),
-        (helper, "m_0", line(plain, 1)),
-        (in_branches, "m1_0", line(in_branches, 1)),
-        (in_branches, "m2_0", line(in_branches, 1)),
-        (in_nested_branches, "m1-1_0", line(in_nested_branches, 2)),
-        (TOOLKIT["run"], "m_0", (TOOLKIT_FILE, 6)),
-        (bare, "m_0", line(bare, 0)),
-    ],
-)
+PLACES: list[tuple[Main, str, tuple[str, int]]] = [
+    (plain, "m_0", line(plain, 1)),
+    (helper, "m_0", line(plain, 1)),
+    (in_branches, "m1_0", line(in_branches, 1)),
+    (in_branches, "m2_0", line(in_branches, 1)),
+    (in_nested_branches, "m1-1_0", line(in_nested_branches, 2)),
+    (TOOLKIT["run"], "m_0", (TOOLKIT_FILE, 6)),
+    (bare, "m_0", line(bare, 0)),
+]
+
+
+@pytest.mark.parametrize(("main", "key", "place"), PLACES)
 def test_a_departure_names_the_agents_line_that_led_to_the_call(main: Main, key: str, place: tuple[str, int]) -> None:
     edited = RecordedCall(key=key, kind="models", instance="it", type="model.requested", data=b"2", seq=1)
     with pytest.raises(NondeterminismError) as caught:
@@ -93,6 +93,21 @@ def test_where_an_execution_waits_is_a_line_of_the_agent(main: Main, place: tupl
     assert execution.where() == execution.where("m_0") == place
     execution.close()
     assert execution.where() == (__file__, main.__code__.co_firstlineno)
+
+
+@pytest.mark.parametrize(("main", "key", "place"), PLACES)
+def test_a_call_waits_at_the_agents_line_that_led_to_it_and_so_does_its_branch(
+    main: Main, key: str, place: tuple[str, int]
+) -> None:
+    """Of `gather` too, whose branches are the toolkit's code alone."""
+    execution = World.execution_of(main)
+    execution.start()
+    waits = execution.where(key)
+    frames = dict(execution.stacks())[key.partition("_")[0]]
+    assert waits[0] == place[0]
+    assert waits[1] - place[1] in ({0, 1} if main is in_nested_branches else {0})
+    assert waits == (location.place(frames) if frames else location.definition(main))
+    execution.close()
 
 
 def test_a_stuck_agent_is_named_by_its_own_line_too() -> None:
