@@ -149,6 +149,11 @@ class Bulk:
         return self._there[python]
 
 
+def anonymous(reason: str, rollout_id: str) -> str:
+    """The reason in words that are the same for other rollouts."""
+    return reason.removeprefix(f"rollout {rollout_id}: ").replace(rollout_id, "…")
+
+
 class Group(msgspec.Struct, kw_only=True):
     """The rollouts that first depart at one place, or that could not be run for one reason."""
 
@@ -172,7 +177,7 @@ class Summary:
         self.counts[verdict.verdict] += 1
         if verdict.verdict == "same":
             return
-        where, reason = "", verdict.reason.replace(verdict.rollout_id, "…")
+        where, reason = "", anonymous(verdict.reason, verdict.rollout_id)
         if (departure := verdict.departure) is not None:
             where, reason = f"{departure.file}:{departure.line}", _EVENT.sub("an event", departure.reason)
         key = (verdict.verdict, where, reason)

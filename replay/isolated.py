@@ -8,16 +8,16 @@ process is told as `CannotVerify` (`apart`).
 
 import asyncio
 import json
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal, Self, TypeVar
+from typing import Any, BinaryIO, Final, Literal, Self
 
 import msgspec
 
 from components.loading import add_roots
 from contracts.codec import decode, encode
 from contracts.events import Kind, Recorded
-from replay.apart import Apart, Channel, serving
+from replay.apart import Apart, serving
 from replay.engine import Upcoming
 from replay.errors import CannotVerify, CodeLost, ReplayError
 from replay.facts import Facts
@@ -44,9 +44,6 @@ serve()
 Ask = Literal["verify", "ahead", "reverify", "retool", "lint"]
 """What is wanted of a rollout: a verdict, what its code does where the history ends, its score, its tools' outputs,
 what its code does when replies come in other orders."""
-
-
-Answered = TypeVar("Answered")
 
 
 class _Stored(msgspec.Struct, array_like=True):
@@ -206,18 +203,21 @@ def serve() -> None:
             job = msgspec.json.decode(line, type=_Job)
             trajectory = _trajectory(job, channel.given)
             answer: Verdict | _Ahead | Rescored | list[Retooled] | _Tried
-            with channel.limited(setup.deadline_s, job.events):
-                match job.ask:
-                    case "verify":
+            limits = setup.deadline_s, job.events
+            match job.ask:
+                case "verify":
+                    with channel.limited(*limits):
                         answer = verifier.verify(trajectory)
-                    case "ahead":
+                case "ahead":
+                    with channel.limited(*limits):
                         answer = _ahead(verifier, trajectory)
-                    case "lint":
+                case "lint":
+                    with channel.limited(*limits):
                         answer = _tried(verifier, trajectory, job.orders)
-                    case "reverify":
-                        answer = runner.run(_beating(rescorer.reverify(trajectory), channel, setup.deadline_s))
-                    case "retool":
-                        answer = runner.run(_beating(rescorer.retool(trajectory), channel, setup.deadline_s))
+                case "reverify":
+                    answer = runner.run(channel.waited_for(rescorer.reverify(trajectory), *limits))
+                case "retool":
+                    answer = runner.run(channel.waited_for(rescorer.retool(trajectory), *limits))
             channel.say(msgspec.json.encode(answer))
 
 
@@ -228,21 +228,6 @@ def _trajectory(job: _Job, given: BinaryIO) -> Trajectory:
         blob = _BLOB.decode(given.readline())
         heads.payloads.add(blob.reference, blob.data)
     return Trajectory(job.rollout_id, events, heads.payloads)
-
-
-async def _beating(work: Coroutine[Any, Any, Answered], channel: Channel, seconds: float) -> Answered:
-    """What a resources component does has deadlines of its own, as long as it does not hold the event loop."""
-
-    async def beat() -> None:
-        while True:
-            channel.more_time(seconds)
-            await asyncio.sleep(seconds / 4)
-
-    beating = asyncio.create_task(beat())
-    try:
-        return await work
-    finally:
-        beating.cancel()
 
 
 def _ahead(verifier: Verifier, trajectory: Trajectory) -> _Ahead:

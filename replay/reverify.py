@@ -5,7 +5,7 @@ wins, and nothing that stands is touched. Where the agent's code made another re
 on the new one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Final, Literal
 
@@ -42,26 +42,19 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it could not be run, or was not scored; or what tools raised while its session was made again."""
     revision: int = 0
     """Its number in the log; 0 where none was written."""
+    advantages: tuple[float, float] | None = None
+    """Reward minus the mean of its group, before and now; None where only a part of the group may be there."""
+    flips: bool = False
+    """Whether it was better than its group and is worse now, or the other way round."""
+
+    @property
+    def now(self) -> float | None:
+        """The reward that counts from now on."""
+        return self.was if self.reward is None else self.reward
 
     def numbered(self, revision: int) -> "Rescore":
         """The same, written."""
         return msgspec.structs.replace(self, revision=revision)
-
-
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One rollout whose reward changed, within its group."""
-
-    rollout_id: str
-    was: float | None
-    reward: float | None
-    advantages: tuple[float | None, float | None]
-    """Reward minus the group's mean, before and now."""
-
-    @property
-    def flips(self) -> bool:
-        """Whether it was better than its group and is worse now, or the other way round."""
-        one, other = self.advantages
-        return one is not None and other is not None and one * other < 0
 
 
 async def rescore(bulk: Bulk, trajectory: Trajectory) -> tuple[Rescore, Revised | None]:
@@ -119,35 +112,27 @@ def group_of(trajectory: Trajectory) -> str:
     return request.group or f"{request.run_id}/{request.agent}/{request.task_index}"
 
 
-def changed(scores: Iterable[Rescore], *, whole: bool = True) -> list[Change]:
-    """The rollouts whose reward changed, with their advantages, those whose advantage flips its sign first.
-
-    `whole` says that all of each group are there; else no advantage is told.
-    """
-    groups: dict[str, list[Rescore]] = {}
+def compared(scores: Sequence[Rescore]) -> list[Rescore]:
+    """The same, each with its advantages: for scores among which all of each group are."""
+    groups: dict[str, list[tuple[float, float]]] = {}
     for score in scores:
-        if score.was is not None:
-            groups.setdefault(score.group if whole else score.rollout_id, []).append(score)
-    found = []
-    for members in groups.values():
-        before = _mean([member.was for member in members])
-        now = _mean([_now(member) for member in members])
-        found += [
-            Change(
-                rollout_id=member.rollout_id,
-                was=member.was,
-                reward=_now(member),
-                advantages=(_minus(member.was, before), _minus(_now(member), now)) if whole else (None, None),
-            )
-            for member in members
-            if member.verdict == "differs" or (whole and _minus(member.was, before) != _minus(_now(member), now))
-        ]
-    return sorted(found, key=lambda change: not change.flips)
+        if score.was is not None and score.now is not None:
+            groups.setdefault(score.group, []).append((score.was, score.now))
+    means = {group: tuple(map(fmean, zip(*rewards, strict=True))) for group, rewards in groups.items()}
+    return [_within(score, *means.get(score.group, (0.0, 0.0))) for score in scores]
 
 
-def _now(score: Rescore) -> float | None:
-    """The reward that counts from now on."""
-    return score.was if score.reward is None else score.reward
+def changed(scores: Iterable[Rescore]) -> list[Rescore]:
+    """Those whose reward or advantage changed, first those whose advantage changes its sign."""
+    found = (score for score in scores if score.verdict == "differs" or len(set(score.advantages or ())) > 1)
+    return sorted(found, key=lambda score: not score.flips)
+
+
+def _within(score: Rescore, before: float, now: float) -> Rescore:
+    if score.was is None or score.now is None:
+        return score
+    one, other = score.was - before, score.now - now
+    return msgspec.structs.replace(score, advantages=(one, other), flips=one * other < 0)
 
 
 def _unscored(trajectory: Trajectory) -> str:
@@ -169,12 +154,3 @@ async def _reward(bulk: Bulk, trajectory: Trajectory, scored: Rescored) -> float
     if ahead.result is None:
         raise ReplayError("the agent's code makes its reward of the verifier's, and does not come to one now")
     return ahead.result.reward
-
-
-def _mean(rewards: list[float | None]) -> float | None:
-    known = [reward for reward in rewards if reward is not None]
-    return fmean(known) if known else None
-
-
-def _minus(reward: float | None, mean: float | None) -> float | None:
-    return None if reward is None or mean is None else reward - mean

@@ -60,7 +60,10 @@ Config = Annotated[
 Deadline = Annotated[
     float,
     typer.Option(
-        "--deadline", min=0.1, metavar="SECONDS", help="Code that runs longer than this for one rollout is given up."
+        "--deadline",
+        min=0.1,
+        metavar="SECONDS",
+        help="Code that runs (verifiers and tools: or waits) longer than this for one rollout is given up.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output, for programs.")]

@@ -28,7 +28,8 @@ At = Annotated[
     typer.Option(
         "--at",
         metavar="N",
-        help="The first event that is not shared: its number as `show` prints it, a call's key, `turn:K`, 0, or `end`.",
+        help="The first event that is not shared: its number as `show` prints it (of the log or file that is read: an "
+        "export numbers events anew), a call's key, `turn:K`, 0, or `end`.",
         show_default=False,
     ),
 ]

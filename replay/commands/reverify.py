@@ -8,7 +8,7 @@ from rich.text import Text
 
 from bus.room import unless_full
 from replay.apart import DEADLINE_S
-from replay.bulk import EXAMPLES, Bulk
+from replay.bulk import EXAMPLES, Bulk, anonymous
 from replay.commands.common import (
     Config,
     Deadline,
@@ -32,7 +32,7 @@ from replay.facts import facts_of
 from replay.log_source import LogSource
 from replay.opening import Where, open_source
 from replay.page import counted, number
-from replay.reverify import Change, Rescore, append, changed, rescore
+from replay.reverify import Rescore, append, changed, compared, rescore
 from replay.source import load
 from replay.verify import Resolved
 
@@ -63,7 +63,8 @@ def reverify(
     event, and the latest one is the reward that `list`, `show` and the result
     files tell. Told are the rewards that change. Without IDs, all completed
     rollouts of the run are scored; then the advantages within their groups are
-    told too, first those that change their sign.
+    told too, first those that change their sign (with --json: `advantages`,
+    before and now, and `flips`).
 
     A rollout without a verifier of its own, such as one that only an agent that
     it called was scored in, is told and counts for nothing.
@@ -85,12 +86,13 @@ def reverify(
     scores: list[Rescore] = []
     for source, names in by_source(place, rollouts or []):
         scores += run_async(_reverify(source, names, override, roots, deadline, dry_run=dry_run))
-    changes = changed(scores, whole=not rollouts)
+    if not rollouts:
+        scores = compared(scores)
     if json:
         for score in scores:
             write_json(score)
     else:
-        draw(scores, changes, dry_run=dry_run)
+        draw(scores, dry_run=dry_run)
     raise typer.Exit(exit_code({score.verdict for score in scores}))
 
 
@@ -119,7 +121,7 @@ async def _reverify(
     return scores
 
 
-def draw(scores: list[Rescore], changes: list[Change], *, dry_run: bool) -> None:
+def draw(scores: list[Rescore], *, dry_run: bool) -> None:
     """Tells what changed."""
     counts = Counter(score.verdict for score in scores)
     tried = counted(len(scores) - counts["not scored"], "rollout")
@@ -131,25 +133,24 @@ def draw(scores: list[Rescore], changes: list[Change], *, dry_run: bool) -> None
             f", {counts['not scored']:,} without a verifier of {'its' if counts['not scored'] == 1 else 'their'} own"
         )
     console.print(told, style="bold", markup=False)
-    for change in [each for each in changes if each.was != each.reward or each.flips][:_SHOWN]:
-        one, other = change.advantages
+    for change in [each for each in changed(scores) if each.was != each.now or each.flips][:_SHOWN]:
         flips = "  advantage changes its sign" if change.flips else ""
+        advantages = " → ".join(map(number, change.advantages or ()))
         line = Text.assemble(
             (f"  {change.rollout_id}  ", "bold"),
-            f"{number(change.was)} → {number(change.reward)}",
-            f"  advantage {number(one)} → {number(other)}" if one is not None else "",
+            f"{number(change.was)} → {number(change.now)}",
+            f"  advantage {advantages}" if advantages else "",
             (flips, "yellow"),
         )
         console.print(line, soft_wrap=True)
     reasons: dict[str, list[str]] = {}
     for score in scores:
-        if why := score.reason.replace(score.rollout_id, "…"):
+        if why := anonymous(score.reason, score.rollout_id):
             reasons.setdefault(why, []).append(score.rollout_id)
     for why, ids in sorted(reasons.items(), key=lambda reason: -len(reason[1]))[:_SHOWN]:
         console.print(f"  {counted(len(ids), 'time')}: {why}", style="yellow", markup=False, soft_wrap=True)
         console.print(f"    such as {', '.join(ids[:EXAMPLES])}", style="dim", soft_wrap=True)
-    flipped = sum(change.flips for change in changes)
-    if flipped:
+    if flipped := sum(score.flips for score in scores):
         console.print(f"{counted(flipped, 'advantage')} changed the sign", markup=False)
     if dry_run:
         console.print("nothing was appended (--dry-run)", style="dim")

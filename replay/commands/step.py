@@ -56,7 +56,12 @@ def step(
     *,
     at: Annotated[
         str | None,
-        typer.Option("--at", help="Begin there: an event's number, a call's key, `turn:K`, `end`.", show_default=False),
+        typer.Option(
+            "--at",
+            help="Begin there: an event's number (of the log or file that is read: an export numbers events anew), a "
+            "call's key, `turn:K`, `end`.",
+            show_default=False,
+        ),
     ] = None,
     stop: Annotated[
         list[str] | None,

@@ -35,7 +35,10 @@ def why(
     event: Annotated[
         str,
         typer.Argument(
-            metavar="EVENT", help="An event's number or ID, a call's key, `turn:K`, or `end`.", show_default=False
+            metavar="EVENT",
+            help="An event's number (of the log or file that is read: an export numbers events anew) or ID, a call's "
+            "key, `turn:K`, or `end`.",
+            show_default=False,
         ),
     ],
     rollout: Annotated[

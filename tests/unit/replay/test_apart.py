@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from components.agents.base import AgentConfig
-from replay.apart import Channel
+from components.loading import INSTALLED
+from replay.apart import Channel, place_in
 from replay.file_source import export_lines
-from tests.unit.replay.examples import OneTurn, calculator, recorded_run, task
+from tests.unit.replay.examples import GOLDEN, OneTurn, calculator, task
 from tests.unit.replay.recorder import Recorder
 from tests.unit.replay.test_cli import Replay, replay
 
@@ -51,17 +52,42 @@ class Wild(Agent[AgentConfig]):
         return await self.model.responses(request)
 """
 RESOURCES = """
-from components.resources import Resources, tool
+import asyncio
+import time
+
+from components.resources import Resources, TaskFields, tool
+
+
+class Fields(TaskFields):
+    expected_count: int
 
 
 class Wild(Resources):
-    @tool
-    async def add(self, a: int, b: int) -> str:
-        "Adds."
-        while True: pass  # adds
+    def seed_session(self, task: Fields) -> dict:
+        return {"how": task.expected_count, "value": 1}
 
-    async def verify(self, response) -> float:
-        while True: pass  # verifies
+    @tool
+    def increment_counter(self, session: dict, count: int) -> str:
+        "Adds."
+        while session["how"] == 1: pass  # spins
+        if session["how"] == 2:
+            time.sleep(60)  # sleeps
+        session["value"] += count
+        return "ok"
+
+    @tool
+    async def get_counter_value(self, session: dict) -> str:
+        "Reads."
+        if session["how"] == 3:
+            await asyncio.gather(asyncio.sleep(60), asyncio.sleep(60))  # waits
+        return str(session["value"])
+
+    async def verify(self, session: dict) -> float:
+        if session["how"] == 4:
+            await asyncio.sleep(60)  # awaits
+        if session["how"] == 5:
+            time.sleep(60)  # holds
+        return 1.0
 """
 
 
@@ -126,19 +152,37 @@ def test_other_verbs_that_run_an_agent_end_with_2_and_name_the_line(
     assert f"{app}:{line_of(what)}" in err
 
 
-@pytest.mark.parametrize("verb", [["reverify", "--dry-run"], ["retool"]])
-def test_a_verifier_and_a_tool_that_spin_are_told_with_their_line(
-    replay: Replay, tmp_path: Path, verb: list[str]
+@pytest.mark.parametrize(
+    ("verb", "ways"),
+    [
+        (["reverify", "--dry-run"], {1: "spins", 4: "awaits", 5: "holds"}),
+        (["retool"], {2: "sleeps", 3: "waits"}),
+    ],
+    ids=["reverify", "retool"],
+)
+def test_what_a_verifier_and_tools_do_beyond_the_deadline_is_given_up_at_their_line_and_no_other_rollout_is(
+    replay: Replay, tmp_path: Path, verb: list[str], ways: dict[int, str]
 ) -> None:
+    """Plain and `async`, whether it computes or waits, and while a session is made again."""
     app = tmp_path / "components" / "resources" / "wild" / "app.py"
     app.parent.mkdir(parents=True)
     app.write_text(RESOURCES)
-    (tmp_path / "log.jsonl").write_bytes(b"\n".join(export_lines(recorded_run(1).log, {})))
-    (tmp_path / "config.yaml").write_text("calc_env: {resources: {wild: {}}}")
-    code, out, _ = replay(*verb, "--file", "log.jsonl", "--config", "config.yaml", "--deadline", "3")
+    (tmp_path / "config.yaml").write_text("counter: {resources: {wild: {}}}")
+    recorded = (GOLDEN / "solver.jsonl").read_bytes().splitlines()
+    deployment = [line for line in recorded if b'"rolloutid"' not in line]
+    rollout = b"\n".join(line for line in recorded if b'"rolloutid"' in line)
+    lines = [
+        rollout.replace(b"-00000-00", b"-%05d-00" % way).replace(b'"expected_count":8', b'"expected_count":%d' % way)
+        for way in (*ways, 8)
+    ]
+    (tmp_path / "log.jsonl").write_bytes(b"\n".join([*deployment, *lines]))
+    code, out, _ = replay(*verb, "--file", "log.jsonl", "--config", "config.yaml", "--deadline", "1")
     assert code == 2
-    line = line_of("verifies" if verb[0] == "reverify" else "adds", RESOURCES)
-    assert f"its code did not come to an end within its deadline at {app}:{line}" in out.replace("\n", "")
+    assert "rollout …" not in out
+    out = out.replace("\n", "")
+    for what in ways.values():
+        assert f"its code did not come to an end within its deadline at {app}:{line_of(what, RESOURCES)}: " in out
+    assert ("1 the same" in out) if verb[0] == "reverify" else ("counter get_counter_value  1 call, 1 the same" in out)
 
 
 def test_code_has_more_time_for_a_long_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,3 +192,19 @@ def test_code_has_more_time_for_a_long_rollout(monkeypatch: pytest.MonkeyPatch) 
         with Channel(io.BytesIO(), io.BytesIO(), 2).limited(30, events):
             pass
     assert given == [pytest.approx(30, abs=0.1), 78]
+
+
+@pytest.mark.parametrize("root", [str(INSTALLED), "/home/me/project/.jetgym/venvs/0f3a/jetgym"])
+def test_the_line_to_blame_is_of_a_component_and_not_of_what_it_is_written_with(root: str) -> None:
+    own = "/home/me/project/components/resources/a/app.py"
+    runtime = f'  File "{root}/components/resources/runtime.py", line 9 in _run\n'
+    verifier = f'  File "{root}/components/resources/mcqa/app.py", line 3 in verify\n'
+    stacks = [
+        f'Thread 0x1 (most recent call first):\n  File "{root}/components/resources/threads.py", line 68 in _work\n',
+        f'Thread 0x2 (most recent call first):\n  File "{own}", line 7 in beat\n',
+        f"Thread 0x3 (most recent call first):\n{runtime}{verifier}",
+    ]
+    report = "Timeout (0:00:01)!\n" + "\n".join(stacks)
+    assert place_in(report) == f"{root}/components/resources/mcqa/app.py:3"
+    assert place_in(report.replace("mcqa/", "")) == f"{own}:7"
+    assert place_in(report.replace("Thread 0x2", "Current thread 0x2")) == f"{own}:7"

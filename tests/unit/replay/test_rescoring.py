@@ -9,7 +9,7 @@ from components.resources.example_session_state_mgmt.app import CounterResources
 from replay.facts import facts_of
 from replay.file_source import FileSource, export_lines
 from replay.rescoring import Rescorer
-from replay.reverify import Rescore, changed
+from replay.reverify import Rescore, changed, compared
 from replay.source import load
 from tests.unit.replay.examples import GOLDEN, recorded_run
 from tests.unit.replay.test_cli import Replay, replay
@@ -102,7 +102,28 @@ def test_r7_reverify_of_a_file_only_tells(replay: Replay, tmp_path: Path) -> Non
     code, out, _ = replay("reverify", "--file", harder, "--dry-run", "--json")
     found = json.loads(out)
     assert (code, found["was"], found["reward"], found["verdict"]) == (1, 1, 0, "differs")
+    assert found["advantages"] == [0, 0]
     assert "revision" not in found
+
+
+def test_advantages_and_which_flip_their_sign_are_in_the_json_too(replay: Replay, tmp_path: Path) -> None:
+    """Of two attempts at one task the one that was right is wrong now."""
+    first = SOLVER.read_bytes()
+    (line,) = {line for line in first.splitlines() if b'"rollout.requested"' in line}
+    rollout = json.loads(line)["rolloutid"]
+    other = rollout[:-2] + "77"
+    second = first.replace(rollout.encode(), other.encode()).replace(b'"reward":1', b'"reward":0')
+    deployment = {line for line in first.splitlines() if b"rolloutid" not in line}
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(
+        first.replace(b'"expected_count":8', b'"expected_count":7')
+        + b"".join(line + b"\n" for line in second.splitlines() if line not in deployment)
+    )
+    code, out, _ = replay("reverify", "--file", log, "--dry-run", "--json")
+    told = {found["rollout_id"]: found for found in map(json.loads, out.splitlines())}
+    assert code == 1
+    assert (told[rollout]["advantages"], told[rollout]["flips"]) == ([0.5, -0.5], True)
+    assert (told[other]["advantages"], told[other]["flips"]) == ([-0.5, 0.5], True)
 
 
 def test_a_rollout_whose_verifier_is_not_known_is_said_not_to_be_scored(replay: Replay, tmp_path: Path) -> None:
@@ -131,20 +152,22 @@ def score(rollout: str, was: float, reward: float | None, group: str = "g") -> R
 
 
 def test_an_advantage_flips_where_a_rollout_was_better_than_its_group_and_is_worse() -> None:
-    found = changed([score("a", 1, 0), score("b", 0, 1), score("c", 0, 0), score("d", 0.5, 0.5, "other")])
+    scores = compared([score("c", 0, 0), score("a", 1, 0), score("b", 0, 1), score("d", 0.5, 0.5, "other")])
+    assert [each.rollout_id for each in scores] == ["c", "a", "b", "d"]
+    found = changed(scores)
     assert [(change.rollout_id, change.flips) for change in found] == [("a", True), ("b", True)]
     assert found[0].advantages == pytest.approx((2 / 3, -1 / 3))
 
 
 def test_a_rollout_that_cannot_be_scored_keeps_its_reward_and_its_place_in_its_group() -> None:
     lost = Rescore(rollout_id="a", group="g", verdict="could not run", was=1, reason="the verifier raised")
-    found = changed([lost, score("b", 0, 1)])
-    assert [(change.rollout_id, change.reward, change.advantages) for change in found] == [
+    found = changed(compared([lost, score("b", 0, 1)]))
+    assert [(change.rollout_id, change.now, change.advantages) for change in found] == [
         ("a", 1, (0.5, 0)),
         ("b", 1, (-0.5, 0)),
     ]
 
 
 def test_no_advantage_is_told_of_a_part_of_a_group() -> None:
-    (change,) = changed([score("a", 1, 0), score("b", 1, 1)], whole=False)
-    assert (change.rollout_id, change.advantages, change.flips) == ("a", (None, None), False)
+    (change,) = changed([score("a", 1, 0), score("b", 1, 1)])
+    assert (change.rollout_id, change.advantages, change.flips) == ("a", None, False)
