@@ -72,8 +72,10 @@ class Bulk:
         """The verdicts, one after the other; what cannot be run is one too."""
         for rollout_id in rollout_ids:
             await asyncio.sleep(0)  # here Ctrl-C is heard, also where nothing else waits
+            agent = ""
             try:
                 trajectory = await load(self._source, rollout_id)
+                agent = trajectory.request.agent
                 python = self._python(trajectory)
                 if python is None:
                     with self._limited(trajectory):
@@ -82,7 +84,7 @@ class Bulk:
                 else:
                     yield await (await self._process(python)).verify(trajectory)
             except ReplayError as error:
-                yield Verdict(rollout_id=rollout_id, verdict="could not run", reason=str(error))
+                yield Verdict(rollout_id=rollout_id, verdict="could not run", agent=agent, reason=str(error))
 
     def _limited(self, trajectory: Trajectory) -> AbstractContextManager[None]:
         if self._channel is None:

@@ -20,7 +20,7 @@ from replay.errors import UnknownName
 from replay.facts import Facts
 from replay.page import number, seconds
 from replay.points import END, point
-from replay.trajectory import Call, Trajectory, worker_of
+from replay.trajectory import Call, Trajectory, is_fork_point, worker_of
 
 _WORKER: Final = msgspec.json.Decoder(WorkerStarted)
 
@@ -167,7 +167,7 @@ class _Chain:
         if since is None:
             return
         for adoption in self._trajectory.adoptions:
-            if since.seq < adoption.recorded.seq < recorded.seq:
+            if since.seq < adoption.recorded.seq < recorded.seq and not is_fork_point(self._trajectory, adoption):
                 yield f"adopted by {adoption.worker} (epoch {adoption.epoch}) meanwhile"
         for other in self._trajectory.others:
             if since.seq < other.seq < recorded.seq and other.event.type.startswith("dead."):

@@ -13,7 +13,7 @@ from contracts.rollouts import RolloutFailure, RolloutResult, RolloutStats
 from replay.facts import Facts
 from replay.parts import json_parts
 from replay.timeline import Step, timeline, walk
-from replay.trajectory import Trajectory
+from replay.trajectory import Trajectory, is_fork_point
 
 
 class CallDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +118,7 @@ def _without_calls(trajectory: Trajectory, facts: Facts) -> RolloutDocument:
         adoptions=[
             AdoptionDocument(at_s=trajectory.offset(adoption.recorded), epoch=adoption.epoch, worker=adoption.worker)
             for adoption in trajectory.adoptions
+            if not is_fork_point(trajectory, adoption)
         ],
         task=trajectory.request.task,
         response=msgspec.Raw(trajectory.whole_response(result)) if result is not None else None,

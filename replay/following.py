@@ -1,7 +1,8 @@
 """Tells a rollout while it goes on: what `show --follow` prints.
 
-What has been told stays as it is: a stretch of calls is told when all calls in it are answered, since only then is it
-known which of them ran in parallel. It reads the rollout's history again and again, and writes nothing.
+Of the story, what has been told stays as it is: a stretch of calls is told when all calls in it are answered, since
+only then is it known which of them ran in parallel. Of the events (`--raw`) each is told as it comes. It reads the
+rollout's history again and again, and writes nothing.
 """
 
 import asyncio
@@ -12,9 +13,10 @@ from typing import Final
 from rich.console import Console
 
 from components.durable.history import SUB_CALL
+from contracts.events import Recorded
 from replay.source import Source, load
 from replay.story import Story
-from replay.trajectory import Trajectory
+from replay.trajectory import ENDS, Trajectory
 
 EVERY_S: Final = 0.5
 """Seconds between two looks."""
@@ -32,6 +34,19 @@ async def follow(source: Source, rollout_id: str, console: Console, *, full: boo
         if trajectory.ended is not None:
             return
         await asyncio.sleep(EVERY_S)
+
+
+async def following(source: Source, rollout_id: str) -> AsyncIterator[Recorded]:
+    """The rollout's events as they come, until it has ended. Raises `ReplayError`."""
+    seen, ended = 0, False
+    while not ended:
+        async for recorded in source.stream(rollout_id):
+            if recorded.seq > seen:
+                seen = recorded.seq
+                ended |= recorded.event.type in ENDS
+                yield recorded
+        if not ended:
+            await asyncio.sleep(EVERY_S)
 
 
 def _drawn(trajectory: Trajectory, console: Console, *, full: bool) -> str:

@@ -13,8 +13,9 @@ from rich.text import Text
 from contracts.rollouts import RolloutRequest, RolloutResult, RolloutStats
 from replay.facts import Facts
 from replay.page import Page, counted, number, safe, seconds
+from replay.rows import outcome_text
 from replay.story import reward_text
-from replay.trajectory import Trajectory
+from replay.trajectory import Trajectory, is_fork_point
 
 _LABEL: Final = 10
 _DIGEST: Final = 8
@@ -54,24 +55,26 @@ def header_lines(trajectory: Trajectory, facts: Facts) -> list[tuple[str, str]]:
     request, outcome = trajectory.request, trajectory.outcome
     lines = [("run", request.run_id)] if request.run_id else []
     again = f", submitted again ({request.attempt})" if request.attempt else ""
-    lines.append(
-        ("task", f"{request.task_index}, rollout {request.rollout_index} of its group{_group(request)}{again}")
-    )
-    if (fork := request.fork) is not None:
+    fork = request.fork
+    whose = "its" if fork is None else "its parent's"
+    member = f"rollout {request.rollout_index} of {whose} group"
+    lines.append(("task", f"{request.task_index}, {member}{_group(request)}{again}"))
+    if fork is not None:
         where = f"before its event {fork.at}" if fork.at else "from its task"
         lines.append(("fork", f"of {fork.rollout}, {where}"))
     lines.append(("agent", _agent(trajectory, facts)))
     if environment := facts.environment(request.agent):
         lines.append(("resources", environment))
     stats = outcome.stats if outcome is not None else None
-    if stats is not None and stats.models:
-        lines.append(("model", ", ".join(stats.models)))
+    called = [call.instance for call in trajectory.calls.values() if call.what == "model"]
+    if models := (stats.models if stats is not None else ()) or tuple(dict.fromkeys(called)):
+        lines.append(("model", ", ".join(models)))
     if outcome is None:
         lines.append(("outcome", f"in flight, {counted(len(trajectory.calls), 'call')} so far"))
     elif isinstance(outcome, RolloutResult):
         lines.append(("outcome", _reward(trajectory, outcome)))
     else:
-        lines.append(("outcome", f"{trajectory.state}: {outcome.kind}"))
+        lines.append(("outcome", outcome_text(trajectory.state, outcome.kind)))
     if stats is not None:
         lines += _counts(stats)
         if not isinstance(stats.policy, msgspec.UnsetType):
@@ -85,6 +88,7 @@ def header_lines(trajectory: Trajectory, facts: Facts) -> list[tuple[str, str]]:
     lines += [
         ("adopted", f"by {adoption.worker} after {seconds(trajectory.offset(adoption.recorded))}")
         for adoption in trajectory.adoptions
+        if not is_fork_point(trajectory, adoption)
     ]
     return lines
 

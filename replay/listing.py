@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from replay.page import counted, number, safe, seconds
-from replay.rows import AnyRow, Row
+from replay.rows import AnyRow, Row, outcome_text
 from replay.runs import RunRow
 
 SIZED_BY: Final = 100
@@ -194,7 +194,7 @@ ROLLOUTS: Final[Sequence[Column[Row]]] = (
     Column("agent", lambda row: row.agent, need=1),
     Column("environment", lambda row: row.environment, need=6),
     Column("reward", lambda row: _number(row.reward), right=True, style=_bold),
-    Column("outcome", lambda row: f"{row.outcome}: {row.error}" if row.error else row.outcome, style=_outcome_style),
+    Column("outcome", lambda row: outcome_text(row.outcome, row.error), style=_outcome_style),
     Column("turns", lambda row: _count(row.turns), right=True, need=2),
     Column("tools", lambda row: _count(row.tool_calls), right=True, need=3),
     Column("tokens", _tokens, right=True, need=4),

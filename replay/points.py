@@ -1,7 +1,7 @@
 """Which event of a rollout is meant by `--at`?
 
-Called by `fork`, `whatif`, `why` and `step`. Pure. A point is named by an event's number, as `show` prints it, by a
-call's key, by `turn:K` (the K-th model call of one agent, from 1), or by `end`.
+Called by `fork`, `whatif`, `why` and `step`. Pure. A point is named by an event's number (`12` or, as `show` prints it,
+`#12`), by a call's key, by `turn:K` (the K-th model call of one agent, from 1), or by `end`.
 """
 
 from typing import Final
@@ -36,8 +36,8 @@ def point(trajectory: Trajectory, at: str, prefix: str = "") -> Point:
         return Point(seq=None)
     if at in ("0", ROOT_CALL):
         return Point(seq=0)
-    if at.isdigit():
-        return _numbered(trajectory, int(at))
+    if (number := at.removeprefix("#")).isdigit():
+        return _numbered(trajectory, int(number))
     if at.startswith(_TURN):
         return _before(_turn(trajectory, at.removeprefix(_TURN), prefix))
     for key in (prefix + at, at):

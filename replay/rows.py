@@ -117,6 +117,11 @@ def end(row: Row, recorded: Recorded, data: bytes) -> Row:
     return row
 
 
+def outcome_text(outcome: str, error: str) -> str:
+    """How a rollout ended, with the kind of its failure where that says more."""
+    return f"{outcome}: {error}" if error not in ("", outcome) else outcome
+
+
 async def rows(source: Source, facts: Facts, run_id: str | None = None) -> AsyncIterator[Row]:
     """The rollouts in the order in which they ended, then those in flight in the order of their requests."""
 

@@ -15,8 +15,9 @@ from contracts.events import CallError, Recorded
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, ToolCall
 from replay.items import Said, call_text, said_of_item, said_of_output
 from replay.page import Page, Wrap, cut, number, safe, seconds
+from replay.rows import outcome_text
 from replay.timeline import News, Step, timeline
-from replay.trajectory import Call, Trajectory, worker_of
+from replay.trajectory import Call, Trajectory, is_fork_point, worker_of
 
 LINES: Final = 12
 CHARACTERS: Final = 1200
@@ -62,6 +63,8 @@ class Story:
                 self._call(step, step.call)
             elif step.adoption is not None:
                 adopted = f"adopted by {step.adoption.worker} (epoch {step.adoption.epoch})"
+                if is_fork_point(self._trajectory, step.adoption):
+                    adopted = f"forked: {step.adoption.worker} went on from here"
                 self._heading(step, Text(adopted, style="bold yellow"))
                 self._page.blank()
             elif step.other is not None:
@@ -200,7 +203,7 @@ class Story:
             told = Text.assemble((trajectory.state, "bold green"), "  reward ", (number(outcome.reward), "bold"))
             self._page.write(told, first=margin, rest=" " * _TIME, right=by)
         elif isinstance(outcome, RolloutFailure):
-            told = Text(f"{trajectory.state}: {outcome.kind}", style="bold red")
+            told = Text(outcome_text(trajectory.state, outcome.kind), style="bold red")
             self._page.write(told, first=margin, rest=" " * _TIME, right=by)
             self._said([Said("", outcome.message, "red")], wrap="words")
             for name, value in outcome.details.items():

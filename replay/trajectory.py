@@ -72,6 +72,8 @@ class Adoption(msgspec.Struct, kw_only=True):
     """Of the calls of the execution that was adopted; empty for the rollout itself."""
 
 
+ENDS: Final = frozenset({"rollout.completed", "rollout.failed", "rollout.cancelled"})
+"""Types of the terminal events."""
 _ADOPTED: Final = msgspec.json.Decoder(Adopted)
 
 
@@ -105,7 +107,7 @@ class Trajectory:
                 self.others.append(recorded)
             elif event.type == "rollout.adopted":
                 self.adoptions.append(self._adoption(recorded))
-            elif event.type in ("rollout.completed", "rollout.failed", "rollout.cancelled"):
+            elif event.type in ENDS:
                 self.ended = recorded
             elif event.type.endswith(".requested") and event.callkey:
                 self.calls[event.callkey] = _call(recorded)
@@ -272,6 +274,11 @@ class Trajectory:
         key = recorded.event.callkey
         prefix = "" if key in ("", ROOT_CALL) else key + SUB_CALL
         return Adoption(recorded=recorded, epoch=found.epoch, worker=found.worker, prefix=prefix)
+
+
+def is_fork_point(trajectory: Trajectory, adoption: Adoption) -> bool:
+    """Whether the adoption is the one with which a fork goes on from what it shares with its parent."""
+    return trajectory.request.fork is not None and adoption.epoch == 1 and not adoption.prefix
 
 
 class _Said(Mapping[str, bytes]):

@@ -72,7 +72,7 @@ async def adopt(
         return None
     if mine:
         rollout.taken_at(_taken(rollout, recorded, mine))
-    rollout.tally.adoptions = len(_claims(rollout, recorded))
+    rollout.tally.adoptions = len(_claims(rollout, recorded)) - _goes_on_from_parent(rollout, recorded, mine)
     rollout.execution = execution = fresh(rollout)
     blobs = {entry.event.dataref: data[entry.seq] for entry in mine if entry.event.dataref and entry.seq in data}
     calls = reexecute(execution, _history(rollout, recorded, blobs))
@@ -177,6 +177,12 @@ def _mine(rollout: Rollout, event: Event) -> bool:
         and key != ROOT_CALL
         and event.type.endswith((".requested", ".replied", ".failed"))
     )
+
+
+def _goes_on_from_parent(rollout: Rollout, recorded: list[Recorded], mine: list[Recorded]) -> bool:
+    """Whether it is a fork that shares calls: its first worker has to claim it too, and adopts it from nobody."""
+    request = next((entry.seq for entry in recorded if entry.event.subject == rollout.event.subject), 0)
+    return rollout.request.fork is not None and bool(mine) and mine[0].seq < request
 
 
 def _is_request(event: Event) -> bool:

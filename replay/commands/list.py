@@ -88,7 +88,7 @@ def list_rollouts(
     WORDS are joined by "and", a - before one denies it. Compared (< <= = != >=
     >) are reward, turns, tools, tokens, in, out, duration, queued, version (the
     oldest policy), revised, adoptions, task, index (in its group), attempt and
-    started; looked into (:) are rollout, run, agent, environment, outcome, error,
+    started (2026-11-30 or 2026-11-30T12:30, UTC); looked into (:) are rollout, run, agent, environment, outcome, error,
     group, parent and text, what the task says. Another word is looked for in
     these texts. The same names are those of --sort and --columns.
 

@@ -9,7 +9,7 @@ from replay.document import document
 from replay.errors import Misused
 from replay.exports.lines import Lines
 from replay.facts import facts_of
-from replay.following import follow
+from replay.following import follow, following
 from replay.header import draw_header
 from replay.names import find_rollout
 from replay.opening import Where, open_source, run_in
@@ -57,14 +57,15 @@ def show(
     replay show r1129-1612-x7k2-00003-01 --full
     replay show last --run r1129-1612-x7k2
     replay show r1129-1612-x7k2-00003-01 --follow
+    replay show r1129-1612-x7k2-00003-01 --follow --raw | jq .type
     replay show last --raw > rollout.jsonl
     replay show last --file rollout.jsonl
     replay verify --file rollout.jsonl --config results/first/config.yaml
     """  # noqa: D301 - the help keeps these lines as they are
     if raw and json:
         raise Misused("give either --raw or --json")
-    if follows and (raw or json):
-        raise Misused("--follow tells the story: give it without --raw and --json")
+    if follows and json:
+        raise Misused("--follow tells the story, or with --raw the events, one JSON object a line: give one of these")
     if follows and file:
         raise Misused("nothing is added to a file of exported events: --follow is for a log")
     run_async(_show(where(run, url, namespace, file), rollout, full=full, raw=raw, json=json, follows=follows))
@@ -76,7 +77,7 @@ async def _show(place: Where, name: str, *, full: bool, raw: bool, json: bool, f
         rollout = await find_rollout(source, name, run)
         if raw:
             lines = Lines(source)
-            async for recorded in source.stream(rollout):
+            async for recorded in following(source, rollout) if follows else source.stream(rollout):
                 async for line in lines.of(recorded):
                     write_line(line)
             return

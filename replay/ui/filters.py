@@ -8,6 +8,7 @@ environment, the outcome and the error. Pure; used by `table`.
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from operator import eq, ge, gt, le, lt, ne
 from typing import Final
 
@@ -111,9 +112,10 @@ def _compared(name: str, number: Callable[[Entry], float | None], sign: str, val
     if value.lower() == "none":
         return lambda row: (number(row) is None) != (sign == "!=")
     try:
-        wanted = float(value)
+        wanted = _moment(value) if name == "started" else float(value)
     except ValueError:
-        raise Misused(f"{name} is a number, and {value!r} is none") from None
+        what = "a time in UTC, such as 2026-11-30 or 2026-11-30T12:30," if name == "started" else "a number,"
+        raise Misused(f"{name} is {what} and {value!r} is none") from None
     compare = _SIGNS[sign]
 
     def keep(row: Entry) -> bool:
@@ -121,6 +123,15 @@ def _compared(name: str, number: Callable[[Entry], float | None], sign: str, val
         return found is not None and compare(found, wanted)
 
     return keep
+
+
+def _moment(value: str) -> float:
+    """Seconds since 1970 of a time in UTC, or as they are. Raises `ValueError`."""
+    try:
+        return float(value)
+    except ValueError:
+        found = datetime.fromisoformat(value)
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
 def _matching(text: Callable[[Entry], str], sign: str, value: str) -> Keep:

@@ -13,7 +13,7 @@ import msgspec
 
 from contracts.deployments import WorkerStarted
 from replay.facts import Facts
-from replay.trajectory import REVISED, Adoption, AgentRun, Call, Trajectory, worker_of
+from replay.trajectory import REVISED, Adoption, AgentRun, Call, Trajectory, is_fork_point, worker_of
 
 _GAP: Final = 0.08
 """From this share of the whole on, a stretch is made short in which nothing begins or ends and no call is worked on."""
@@ -165,11 +165,6 @@ def _execution(trajectory: Trajectory, run: AgentRun, total: float) -> Lane:
     state: State = "open" if run.replied is None else "failed" if failed else "ran"
     bars.append(Bar(key=key, name=worker, start=start, works=works, end=over, state=state, worker=worker, row=0))
     return Lane(kind="agents", name=run.agent, rows=1, bars=bars)
-
-
-def is_fork_point(trajectory: Trajectory, adoption: Adoption) -> bool:
-    """Whether the adoption is the one with which a fork goes on from what it shares with its parent."""
-    return trajectory.request.fork is not None and adoption.epoch == 1 and not adoption.prefix
 
 
 def _told(trajectory: Trajectory, adoption: Adoption) -> str:

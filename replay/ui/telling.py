@@ -13,8 +13,7 @@ from contracts.events import CallError, Recorded
 from contracts.rollouts import RolloutRequest, ToolCall
 from replay.items import Said, call_text, said_of_item, said_of_output
 from replay.timeline import News, Step, timeline
-from replay.trajectory import Call, Trajectory
-from replay.ui.lanes import is_fork_point
+from replay.trajectory import Call, Trajectory, is_fork_point
 
 CUT: Final = 6_000
 """Characters of a text that a page gets at first."""

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from bus import Bus, LogConfig
-from replay.following import follow
+from replay.following import follow, following
 from replay.log_source import LogSource
 from replay.story import Story
 from tests.unit.replay.examples import recorded_run, trajectory_of
@@ -41,3 +41,18 @@ async def test_a_live_rollout_is_told_piece_by_piece_and_comes_to_the_story_of_t
         rest = []
     assert len(pieces) == 2
     assert "".join(pieces) == output.getvalue()
+
+
+async def test_a_live_rollouts_events_are_told_once_each_as_they_come(bus: Bus) -> None:
+    log = recorded_run(1, bus.subjects).log
+    _, _, *begun = log[:5]
+    rest = log[5:]
+    for recorded in log[:5]:
+        await bus.publish(recorded.event)
+    found = []
+    async for told in following(LogSource(bus, "here"), ROLLOUT):
+        found.append(told.event.id)
+        if len(found) == len(begun):
+            for recorded in rest:
+                await bus.publish(recorded.event)
+    assert found == [recorded.event.id for recorded in [*begun, *rest]]

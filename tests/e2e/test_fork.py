@@ -75,7 +75,13 @@ async def test_r1_a_fork_writes_under_its_new_id_only_and_names_its_parent(deplo
     assert {seq: after[seq] for seq in before} == before
     assert {rollout for seq, (rollout, _) in after.items() if seq not in before} == {fork["rollout_id"]}
     assert (fork["parent"], fork["reward"], fork["outcome"]) == (parent, 1, "completed")
-    assert f"of {parent}, before its event" in replay(folder, "show", fork["rollout_id"], "--url", url)
+    story = replay(folder, "show", fork["rollout_id"], "--url", url)
+    assert f"of {parent}, before its event" in story
+    assert "rollout 0 of its parent's group" in story
+    assert "went on from here" in story
+    assert "adopted" not in story, "its first worker takes it over from nobody"
+    (row,) = lines(replay(folder, "list", f"rollout:{fork['rollout_id']}", "--url", url, "--json"))
+    assert row["adoptions"] == 0
 
 
 @pytest.mark.parametrize("agent", ["solver", "delegating", "impatient"])

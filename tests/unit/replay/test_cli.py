@@ -225,6 +225,7 @@ def test_verify_of_one_that_could_not_run_ends_with_2(replay: Replay, log: Path)
     code, out, _ = replay("verify", "last", "--file", log)
     assert code == 2
     assert out.startswith("r1-00002-00 could not run\n  the log does not say how the agent 'calc' was configured")
+    assert json.loads(replay("verify", "last", "--file", log, "--json")[1])["agent"] == "calc", "the class in JUnit"
 
 
 def test_what_show_raw_prints_is_verified_with_the_runs_config(replay: Replay, log: Path, tmp_path: Path) -> None:

@@ -119,6 +119,12 @@ def test_a_fork_at_the_end_comes_to_the_recorded_result() -> None:
     assert result.reward == parent.outcome.reward
 
 
+def test_a_point_is_named_by_the_number_of_an_event_as_show_prints_it() -> None:
+    parent = recorded("calc")
+    for event in parent.events:
+        assert point(parent, f"#{event.seq}") == point(parent, str(event.seq))
+
+
 def test_a_fork_at_0_shares_nothing() -> None:
     """R2."""
     parent = recorded("calc")

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from replay.listing import ROLLOUTS, RowTable, draw_runs
-from replay.rows import Row
+from replay.rows import Row, outcome_text
 from replay.runs import RunRow
 
 NOW = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -59,6 +59,7 @@ def test_80_columns_have_what_matters_also_where_a_run_was_interrupted(where: st
 
 
 def test_what_was_cancelled_is_no_failure() -> None:
+    assert [outcome_text("cancelled", "cancelled"), outcome_text("failed", "poison")] == ["cancelled", "failed: poison"]
     """Not of a run, which tells it where there is any, and not in what rollouts come to."""
     off = RunRow(run_id="r1", state="ended", asked=3, failed=1, cancelled=2, started=NOW)
     assert listed([off], 80)[0].split()[:5] == ["run", "state", "done", "failed", "cancelled"]

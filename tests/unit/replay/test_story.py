@@ -205,6 +205,14 @@ def test_the_header_names_who_what_and_how() -> None:
         assert part in header
 
 
+def test_the_header_names_the_models_also_where_no_end_counts_them() -> None:
+    recorder = Recorder(CALC, calculator)
+    recorder.rollout("r1-00000-00", "calc", task(), stop_after=1)
+    output = io.StringIO()
+    draw_header(trajectory_of(recorder), facts(recorder), Console(file=output, width=80))
+    assert "model     policy" in output.getvalue()
+
+
 def test_texts_are_cut_to_their_beginning_or_their_end() -> None:
     assert cut("a\nb\nc", lines=2, characters=99) == ("a\nb", 2)
     assert cut("a\nb\nc", lines=2, characters=99, end=True) == ("b\nc", 2)

@@ -48,7 +48,7 @@ function ending(view) {
   const good = view.outcome === "completed";
   return h("div", { class: `step end ${good ? "" : "failed"}` }, h("span", { class: "clock num" }, offset(view.duration_s ?? 0)),
     h("div", { class: "step-body" }, h("div", { class: "step-head" }, h("b", { class: good ? "good" : "bad" }, view.outcome),
-      good ? h("span", { class: "num" }, `reward ${reward(view.reward)}`) : h("span", {}, view.error?.kind ?? ""),
+      good ? h("span", { class: "num" }, `reward ${reward(view.reward)}`) : h("span", {}, view.error && view.error.kind !== view.outcome ? view.error.kind : ""),
       h("span", { class: "spring" }), h("span", { class: "faint mono who" }, view.ended_by.split("/").at(-1))),
     view.error ? [h("div", { class: "part error" }, h("span", { class: "label" }), h("div", { class: "text" }, view.error.message)),
       Object.entries(view.error.details ?? {}).filter(([, value]) => !view.error.message.includes(value)).map(([name, value]) =>

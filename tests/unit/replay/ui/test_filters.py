@@ -35,6 +35,9 @@ CASES = [
     ("-maths", False, False),
     ("deadline", False, True),
     ("http://x", False, False),
+    ("started>2025-01-01 started<2025-01-03T00:30", True, True),
+    ("started>=2025-01-02T00:00:01", False, False),
+    ("started>=1735776000", True, True),
     ("answer:", False, False),
     ('"reward<"', False, False),
 ]
@@ -49,6 +52,7 @@ def test_words_are_joined_by_and(words: str, good: bool, bad: bool) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
+        ("started>today", "started is a time in UTC, such as 2026-11-30 or 2026-11-30T12:30, and 'today' is none"),
         ("reward<much", "reward is a number, and 'much' is none"),
         ("agent>solver", "agent is a text: write agent:solver"),
         ("rewards>1", "nothing is called 'rewards'"),
