@@ -3,7 +3,6 @@
 import fcntl
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from bus.run_folder import LIVE, MATERIALIZED, live, run_id
@@ -14,16 +13,16 @@ def test_the_id_of_a_run_is_that_of_its_first_rollout_without_task_and_index(tmp
     assert run_id(tmp_path) == "r1-a"
 
 
-@pytest.mark.parametrize("line", ["", "{", "{}", '{"rollout_id": 1}'])
-def test_inputs_that_name_no_rollout_are_an_error(tmp_path: Path, line: str) -> None:
+@pytest.mark.parametrize("line", ["", "{", "{}", '{"rollout_id": 1}', "\0" * 100])
+def test_damaged_lines_name_no_run_and_a_whole_one_after_them_does(tmp_path: Path, line: str) -> None:
     (tmp_path / MATERIALIZED).write_text(line)
-    with pytest.raises(msgspec.DecodeError):
-        run_id(tmp_path)
+    assert run_id(tmp_path) is None
+    (tmp_path / MATERIALIZED).write_text(line + '\n{"input": 1, "rollout_id": "r1-a-00012-03"}\n')
+    assert run_id(tmp_path) == "r1-a"
 
 
 def test_a_directory_without_inputs_has_no_run(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        run_id(tmp_path)
+    assert run_id(tmp_path) is None
 
 
 def test_a_directory_is_live_while_a_process_holds_it(tmp_path: Path) -> None:
