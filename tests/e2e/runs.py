@@ -13,13 +13,18 @@ from bus import Bus, EmbeddedServer, LogConfig
 from tests.e2e.workers import PROJECT
 
 DEADLINE_S = 120.0
-PLAN = [
-    ["model"],
-    ["appends", 1, 2, 3, 4],
-    ["model"],
-    ["tool", "add_slowly", {"count": 4, "seconds": 0.1}],
-    ["model"],
-]
+TASK = {
+    "responses_create_params": {"input": "Go."},
+    "plan": [
+        ["model"],
+        ["appends", 1, 2, 3, 4],
+        ["model"],
+        ["tool", "add_slowly", {"count": 4, "seconds": 0.1}],
+        ["model"],
+    ],
+    "expected": 1238,
+}
+"""The verifier gives 1 if the session was told all of the plan, in its order."""
 TURNS = 3
 ROLLOUTS = 24
 
@@ -30,8 +35,7 @@ class Run:
     def __init__(self, folder: Path, *overrides: str) -> None:
         self.folder, self.out, self._overrides = folder, folder / "out", overrides
         self.notes = folder / "notes"
-        line = {"responses_create_params": {"input": "Go."}, "plan": PLAN, "expected": 1238}
-        (folder / "tasks.jsonl").write_text(ROLLOUTS * (json.dumps(line) + "\n"))
+        (folder / "tasks.jsonl").write_text(ROLLOUTS * (json.dumps(TASK) + "\n"))
 
     def start(self, *flags: str) -> subprocess.Popen[str]:
         """Begins it, or goes on with it."""

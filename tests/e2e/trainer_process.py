@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import Trainer
-from tests.e2e.runs import PLAN
+from tests.e2e.runs import TASK
 from tests.e2e.workers import PROJECT
 
 GROUPS = 24
@@ -19,8 +19,7 @@ SIZE = 3
 
 
 def tasks() -> list[dict[str, Any]]:
-    line = {"responses_create_params": {"input": "Go."}, "plan": PLAN, "expected": 51}
-    return [{**line, "number": number} for number in range(GROUPS)]
+    return [{**TASK, "number": number} for number in range(GROUPS)]
 
 
 async def main(out: Path, notes: Path, url: str | None) -> None:

@@ -23,7 +23,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from tests.e2e.runs import PLAN, TURNS, Run, descendants, runs
+from tests.e2e.runs import TASK, TURNS, Run, descendants, runs
 from tests.e2e.workers import PROJECT
 
 ROLLOUTS = 150
@@ -56,8 +56,7 @@ class Storm:
     def __init__(self, folder: Path, seed: int) -> None:
         self._chance = random.Random(seed)
         self._run = Run(folder, *OVERRIDES, f"++log.partitions={self._chance.choice(PARTITIONS)}")
-        line = {"responses_create_params": {"input": "Go."}, "plan": PLAN, "expected": 51}
-        (folder / "tasks.jsonl").write_text(ROLLOUTS * (json.dumps(line) + "\n"))
+        (folder / "tasks.jsonl").write_text(ROLLOUTS * (json.dumps(TASK) + "\n"))
         self._said = (folder / "said").open("w+")
         self._process = self._begin()
         self._stopped: dict[int, float] = {}
