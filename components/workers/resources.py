@@ -93,13 +93,14 @@ class ResourcesWorker:
             self._came(session, request.callkey)
             if self._runtime.takes_snapshots:
                 attempt = partial(self._in_turn, session, attempt)
-            return Reply(await self._patiently(session, attempt))
+            try:
+                return Reply(await self._patiently(session, attempt))
+            finally:
+                self._settled(session)
         except ResourcesError as error:
             raise CallRefused(error.call_error()) from error
         except msgspec.DecodeError as error:
             raise CallRefused(CallError(kind="bad_request", message=f"{request.type}: {error}")) from error
-        finally:
-            self._settled(session)
 
     async def _apply(self, delivery: Delivery, session: str, data: bytes, call: ToolCall | None) -> bytes:
         request = delivery.event
