@@ -14,6 +14,7 @@ from components.workers import agent, callee, cancellations
 from components.workers.cancellations import cancel, cancel_run
 from components.workers.stops import UNSUSPECTED
 from contracts.rollouts import RolloutFailure, RolloutResult
+from tests.e2e.engines import listening
 from tests.e2e.workers import PATIENCE_S, RUN, Deployment, Instance
 
 NAMES = ("policy", "stage", "puppet", "helper")
@@ -143,10 +144,11 @@ async def test_an_engine_sees_that_nobody_waits_for_its_answer(server: str, conf
             left.set()
         writer.close()
 
-    engine = await asyncio.start_server(never, "127.0.0.1", 0)
-    port = engine.sockets[0].getsockname()[1]
-    found = instances(tmp_path, f"http://127.0.0.1:{port}/v1")
-    async with Deployment(server, config, found) as deployment, asyncio.timeout(PATIENCE_S):
+    async with (
+        listening(never) as url,
+        Deployment(server, config, instances(tmp_path, url)) as deployment,
+        asyncio.timeout(PATIENCE_S),
+    ):
         await deployment.start(*NAMES)
         worker = await deployment.start_one("engine")
         await deployment.ask("r", {"plan": [["model", "engine"]]})
@@ -156,7 +158,6 @@ async def test_an_engine_sees_that_nobody_waits_for_its_answer(server: str, conf
         await cancelled(deployment, "r")
         await nothing_is_held(deployment)
         await worker.served.drain(1.0)
-    engine.close()
 
 
 # --- who hears of it later ------------------------------------------------------------------------------------------

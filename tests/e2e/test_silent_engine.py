@@ -13,6 +13,7 @@ from contracts.responses import Response, output_message
 from orchestrator.collect import collect
 from orchestrator.results import Outcome
 from orchestrator.tasks import MaterializedTask
+from tests.e2e.engines import listening, respond
 from tests.e2e.workers import PATIENCE_S, Deployment, Instance
 
 ROLLOUTS = 8
@@ -37,10 +38,7 @@ class Engine:
             if call and not self.answers:
                 await reader.read()  # until the other side gives up
             else:
-                body = json.dumps(_chat() if "/chat/completions" in head else _response()).encode()
-                kind = "Content-Type: application/json\r\nConnection: close"
-                writer.write(f"HTTP/1.1 200 OK\r\n{kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-                await writer.drain()
+                await respond(writer, _chat() if "/chat/completions" in head else _response())
         finally:
             self.open -= 1
             writer.close()
@@ -61,10 +59,8 @@ def _response() -> Any:
 @pytest.fixture
 async def engine() -> AsyncIterator[Engine]:
     made = Engine()
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    yield made
-    server.close()
+    async with listening(made.serve) as made.url:
+        yield made
 
 
 @pytest.mark.parametrize("kind", KINDS)

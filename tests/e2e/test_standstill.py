@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from bus import LogConfig
+from tests.e2e.engines import listening, respond
 from tests.e2e.workers import PATIENCE_S, Deployment, Instance, start_process
 
 CHAT = {
@@ -33,26 +34,22 @@ class Engine:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, one request."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        status, body = "200 OK", json.dumps(CHAT).encode()
+        status = "200 OK"
         if head.startswith("post"):
             length = int(head.partition("content-length:")[2].split()[0])
             self.asked[json.loads(await reader.readexactly(length))["messages"][0]["content"]] += 1
             if self.refuses:
                 self.refuses = False
                 status = "503 Service Unavailable\r\nRetry-After: 1"
-        kind = "Content-Type: application/json\r\nConnection: close"
-        writer.write(f"HTTP/1.1 {status}\r\n{kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-        await writer.drain()
+        await respond(writer, CHAT, status)
         writer.close()
 
 
 @pytest.fixture
 async def engine() -> AsyncIterator[Engine]:
     made = Engine()
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    yield made
-    server.close()
+    async with listening(made.serve) as made.url:
+        yield made
 
 
 @pytest.mark.parametrize("tried", [False, True], ids=["sent to it", "tried by it"])
