@@ -1,6 +1,6 @@
-"""Which policy version of a model was announced last, and how is the next one?
+"""Which policy version does a model have, and how is the next one announced?
 
-Called by `trainer` and `status`. Model workers follow the announcements themselves.
+Called by `trainer` and `status`. Whoever has to know of announcements as they come follows them with `Policies`.
 """
 
 from collections.abc import Iterable
@@ -9,16 +9,16 @@ from contextlib import suppress
 import msgspec
 
 from bus import Bus, Conflict
+from components.workers.policies import Policies
 from contracts.rollouts import PolicyUpdated
 from contracts.tokens import NEWEST
 
 
 async def newest_version(bus: Bus, instance: str) -> int | None:
-    """The version that was announced last of a model instance; None if none was. Raises `BusError`."""
-    recorded = await bus.last(bus.subjects.policies_of(instance))
-    if recorded is None:
-        return None
-    return msgspec.json.decode(await bus.fetch_data(recorded.event), type=PolicyUpdated).version
+    """The highest version that was announced of a model instance; None if none was. Raises `BusError`."""
+    policies = Policies(bus, instance)
+    await policies.start()
+    return policies.version
 
 
 def check_version(version: int, announced: int) -> None:

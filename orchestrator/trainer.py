@@ -13,6 +13,7 @@ from typing import Self, Unpack
 
 from bus.run_folder import CONFIG, METRICS, RESULTS
 from components.workers.cancellations import cancel, cancel_run
+from components.workers.policies import Policies
 from contracts.ids import check_name
 from contracts.rollouts import RolloutRequest
 from orchestrator.admission import Pacing
@@ -27,7 +28,7 @@ from orchestrator.feed_records import FeedRecords
 from orchestrator.feed_view import FeedView
 from orchestrator.groups import Groups, OpenGroup
 from orchestrator.launch import Deployment, Report
-from orchestrator.policy_versions import announce, check_version, newest_version
+from orchestrator.policy_versions import announce, check_version
 from orchestrator.run_files import RunFiles
 from orchestrator.run_log import RunLog, now
 from orchestrator.stragglers import Stragglers
@@ -66,6 +67,7 @@ class Trainer:
         retry = options.get("retry", deployment.config.settings.retry)
         self._log = RunLog(self.bus, run, self._groups, retry, self._bell.ring, models=self.models)
         self._stragglers = Stragglers(self.bus, run, self._groups, self._bell)
+        self._policies = {model: Policies(self.bus, model, self._risen) for model in self.models}
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = False
 
@@ -139,6 +141,8 @@ class Trainer:
         trainer._keep(trainer._log.follow)
         trainer._keep(trainer._log.until_cancelled)
         trainer._keep(trainer._stragglers.watch)
+        for policies in trainer._policies.values():
+            trainer._keep(policies.follow)
         trainer._keep(lambda: deployment.while_alive(asyncio.Event().wait()))
         try:
             yield trainer
@@ -150,9 +154,10 @@ class Trainer:
 
     async def _read(self) -> None:
         """Learns everything from the log."""
-        known = [await newest_version(self.bus, model) for model in self.models]
-        self._view.version = max((version for version in known if version is not None), default=0)
-        await announce(self.bus, self.models, self._view.version)
+        for model, policies in self._policies.items():
+            await policies.start()
+            if policies.version is None:  # the weights that its engine began with, whatever others have by now
+                await announce(self.bus, [model], 0)
         await self._records.read()
         await self._log.read(self._records.consumed)
         self._groups.committed_now = self._log.by_size(self._records.committed_at(self._view.version))
@@ -175,7 +180,7 @@ class Trainer:
 
     @property
     def version(self) -> int:
-        """The policy version that was announced last."""
+        """The highest policy version that was announced, by this trainer or another one of its models."""
         return self._view.version
 
     async def submit(
@@ -333,6 +338,10 @@ class Trainer:
         if models is not None:
             check_names("models", models, self.models)
         await announce(self.bus, models or self.models, version)
+        self._risen(version)
+
+    def _risen(self, version: int) -> None:
+        """This version was announced, here or by another trainer of these models."""
         if version > self._view.version:
             self._view.version = version
             self._groups.committed_now.clear()
