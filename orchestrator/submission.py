@@ -5,8 +5,9 @@ same tasks submitted again, in any order and by any process, name the same rollo
 and task, for the same reason. Called by `trainer`; it never talks to the log.
 """
 
+import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,12 @@ from orchestrator.tasks import read_task, sent, tools_for
 
 AnyTask = Mapping[str, Any] | bytes | str | Task
 """A task: its fields, or its line."""
+
+AT_A_TIME: Final = 64
+"""Tasks that were submitted before, between two looks at what else is to be done."""
+SURELY_REPEATED: Final = 1000
+OFTEN_REPEATED: Final = 10
+"""An iterator repeats itself that gave so many known tasks, and so many times the groups that there are, in a row."""
 
 _SORTED: Final = msgspec.json.Encoder(order="sorted")
 _ID: Final = re.compile(r"(.+)-e(\d+)-([0-9a-f]{16})-(\d+)(?:-a(\d+))?")
@@ -73,6 +80,20 @@ def check_size(group: str, known: int, size: int) -> None:
         )
 
 
+async def pass_over(tasks: Iterable[AnyTask], old: int, groups: int) -> None:
+    """Goes on to the next of `tasks` behind one that was submitted before, the so-manieth in a row; others run too.
+
+    Raises `UsageError` for an iterator that goes round and round: it adds nothing, without an end.
+    """
+    if old % AT_A_TIME == 0:
+        await asyncio.sleep(0)
+    if old > SURELY_REPEATED + OFTEN_REPEATED * groups and not isinstance(tasks, Sized):
+        raise UsageError(
+            f"the last {old:,} tasks were all submitted before: tasks that come round again add nothing; submit each "
+            f"round with an epoch=… of its own"
+        )
+
+
 def member_id(group: str, index: int) -> RolloutId:
     """The rollout ID of a member's first attempt."""
     return rollout_id(f"{group}-{index:02d}")
@@ -102,6 +123,8 @@ class Submission:
         file = getattr(tasks, "name", None)
         start = f"{file}:" if isinstance(file, str) else "task "
         for number, task in enumerate(tasks, start=1):
+            if isinstance(task, str | bytes) and not task.strip():
+                continue  # an empty line, as files of tasks have them
             where = f"{start}{number}"
             try:
                 line = _line(task)

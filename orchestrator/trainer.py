@@ -18,6 +18,7 @@ from contracts.ids import check_name
 from contracts.rollouts import RolloutRequest
 from orchestrator.admission import Pacing
 from orchestrator.bell import Bell
+from orchestrator.cancelling import meant
 from orchestrator.config import load_config
 from orchestrator.consumption import Consumption
 from orchestrator.delivered import Batch, Finished, Group
@@ -32,7 +33,7 @@ from orchestrator.policy_versions import announce, check_version
 from orchestrator.run_files import RunFiles
 from orchestrator.run_log import RunLog, now
 from orchestrator.stragglers import Stragglers
-from orchestrator.submission import AnyTask, Submission, check_size, new_group, place_of
+from orchestrator.submission import AnyTask, Submission, check_size, new_group, pass_over
 from orchestrator.trainer_options import (
     PATIENCE_S,
     UNFINISHED,
@@ -193,7 +194,7 @@ class Trainer:
         first. It waits for as long as nothing is committed: run it beside the feed.
 
         Args:
-            tasks: task lines, or their fields; an open file, and an endless iterator too.
+            tasks: task lines, or their fields; an open file, and an endless iterator of ever new tasks too.
             agent: name of the agent's instance; may be left out where there is one.
             group_size: rollouts of each task. A group keeps the size that it was first asked for with.
             epoch: to ask for the same tasks once more.
@@ -204,18 +205,22 @@ class Trainer:
         Raises:
             TypeError, ValueError: `tasks`, `group_size` or `epoch` cannot be such.
             InputError: a task is none. Those before it were submitted.
-            UsageError: a task was submitted with another `group_size`. Those before it were submitted.
+            UsageError: a task was submitted with another `group_size`, or an iterator gives the same tasks again and
+                again. Those before it were submitted.
             RunCancelled: the run was.
             BusError: the log was away for too long; submit the same tasks again.
         """
         check_whole("group_size", group_size, 1)
         check_whole("epoch", epoch, 0)
-        name, new = self._submission.agent(agent), 0
+        name, new, old = self._submission.agent(agent), 0, 0
         self._view.submitting += 1
         try:
             for asked in self._submission.asked(tasks, name, epoch):
                 if self._was_asked(asked.group, group_size):
+                    old += 1
+                    await pass_over(tasks, old, len(self._groups.sizes))
                     continue
+                old = 0
                 await self._until_room(group_size)
                 if self._was_asked(asked.group, group_size):
                     continue  # it was submitted elsewhere in this process meanwhile
@@ -377,23 +382,12 @@ class Trainer:
         """
         if not isinstance(reason, str):
             raise TypeError(f"reason is a text, not {reason!r}")
-        if rollout is not None and group is not None:
-            raise ValueError("name a rollout or a group, not both")
-        if rollout is not None:
-            name = rollout.rollout_id if isinstance(rollout, Finished) else rollout
-            if not isinstance(name, str) or place_of(self.run, name) is None:
-                raise ValueError(f"{name!r} is no rollout of run {self.run!r}")
-            await cancel(self.bus, self.run, name, reason)
-        elif group is not None:
-            name = group.id if isinstance(group, Group) else group
-            if name not in self._groups.sizes:
-                raise ValueError(f"{name!r} is no group of run {self.run!r}")
-            found = self._groups.open.get(name)
-            for member in found.unfinished if found is not None else ():
-                await cancel(self.bus, self.run, member.rollout, reason)
-        else:
+        if rollout is None and group is None:
             await cancel_run(self.bus, self.run, reason)
             self._bell.break_with(RunCancelled(self.run, reason))
+            return
+        for name in meant(self.run, self._groups, rollout=rollout, group=group):
+            await cancel(self.bus, self.run, name, reason)
 
     def state(self) -> TrainerState:
         """The queue and the staleness of the run so far."""

@@ -1,6 +1,7 @@
 """A trainer on a real server: what it asks for, what it is fed, and what it finds when it starts again."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -214,6 +215,26 @@ async def test_f9_tasks_that_are_submitted_twice_at_a_time_are_asked_for_once(se
         assert (trainer.state().unfinished, trainer.state().waiting, trainer.state().unfinished_rollouts) == (0, 0, 0)
 
 
+async def test_an_iterator_that_only_comes_round_again_is_refused_and_stops_nobody_meanwhile(
+    server: str, config: LogConfig
+) -> None:
+    async with deployed(server, config), connected(server, config) as trainer:
+        submitting = asyncio.create_task(trainer.submit(itertools.cycle(tasks(3)), group_size=2))
+        assert len(ids(await take(trainer, groups=3))) == 3
+        with pytest.raises(UsageError, match=r"were all submitted before: .* submit each round with an epoch="):
+            await submitting
+        assert await trainer.submit(tasks(3) * 500, group_size=2) == 0
+        assert await trainer.submit(iter(tasks(3) * 300), group_size=2) == 0
+
+
+async def test_empty_lines_of_a_file_are_no_tasks(server: str, config: LogConfig) -> None:
+    async with deployed(server, config), connected(server, config) as trainer:
+        lines = [f"{json.dumps(task)}\n" for task in tasks(2)]
+        assert await trainer.submit([lines[0], "\n", lines[1], " \n", b""], group_size=1) == 2
+        with pytest.raises(InputError, match="task 3: is no JSON"):
+            await trainer.submit(["\n", lines[0], "{"], group_size=1)
+
+
 async def test_commands_find_the_runs_of_trainers(server: str, config: LogConfig) -> None:
     """Like those of `jetgym run`: a trainer's run can be named, and is the one that is meant where it is the only one.
 
@@ -273,7 +294,9 @@ async def test_what_no_call_of_a_trainer_can_mean_is_refused_before_anything_hap
             (lambda: trainer.policy_updated(1, "policy"), "models are several names"),
             (lambda: trainer.weights_changing("1").__aenter__(), "a policy version is a whole number"),
             (lambda: trainer.cancel(rollout="other-e0-0123456789abcdef-00"), "is no rollout of run 'grpo'"),
+            (lambda: trainer.cancel(rollout="grpo-e0-0123456789abcdef-00"), "is no rollout of run 'grpo'"),
             (lambda: trainer.cancel(group="grpo-e0-0123456789abcdef"), "is no group of run 'grpo'"),
+            (lambda: trainer.cancel(group=["a"]), "is no group of run 'grpo'"),
             (lambda: trainer.cancel(rollout="a", group="b"), "name a rollout or a group, not both"),
             (lambda: trainer.cancel(reason=5), "reason is a text, not 5"),
         ]
@@ -659,6 +682,8 @@ async def test_cancelling_a_group_names_what_has_not_ended(server: str, config: 
         await held(agents)
         await trainer.submit(tasks(2), group_size=2)
         first, second = trainer._groups.open.values()
+        with pytest.raises(ValueError, match="-02' is no rollout of run 'grpo'"):
+            await trainer.cancel(rollout=f"{first.id}-02")
         await trainer.cancel(group=first.id)
         await trainer.cancel(rollout=second.members[0].rollout)
         found = {recorded.event.rolloutid async for recorded in agents.bus.scan(agents.bus.subjects.cancels_of(0))}

@@ -1,0 +1,32 @@
+"""Which rollouts does a trainer mean that it wants to be cancelled?
+
+Pure. Called by `Trainer.cancel`, which cancels them.
+"""
+
+from orchestrator.delivered import Finished, Group
+from orchestrator.groups import Groups
+from orchestrator.submission import place_of
+
+
+def meant(
+    run: str, groups: Groups, *, rollout: str | Finished | None = None, group: str | Group | None = None
+) -> list[str]:
+    """Their IDs; of a group, those that have not ended. Raises `ValueError` for what is none of this run's."""
+    if rollout is not None and group is not None:
+        raise ValueError("name a rollout or a group, not both")
+    if rollout is not None:
+        return [_rollout(run, groups, rollout)]
+    name = group.id if isinstance(group, Group) else group
+    if not isinstance(name, str) or name not in groups.sizes:
+        raise ValueError(f"{name!r} is no group of run {run!r}")
+    found = groups.open.get(name)
+    return [member.rollout for member in found.unfinished] if found is not None else []
+
+
+def _rollout(run: str, groups: Groups, rollout: str | Finished) -> str:
+    name = rollout.rollout_id if isinstance(rollout, Finished) else rollout
+    place = place_of(run, name) if isinstance(name, str) else None
+    size = groups.sizes.get(place.group) if place is not None else None
+    if place is None or size is None or (size and place.number >= size):  # 0: the log says the size no more
+        raise ValueError(f"{name!r} is no rollout of run {run!r}")
+    return name
