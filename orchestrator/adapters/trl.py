@@ -7,11 +7,12 @@ a crash comes again.
 """
 
 import asyncio
+import itertools
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from math import inf
@@ -25,6 +26,7 @@ from orchestrator.delivered import Batch
 from orchestrator.errors import WorkerStalled
 from orchestrator.submission import AnyTask
 from orchestrator.trainer import Trainer
+from orchestrator.trainer_options import check_whole
 
 BUFFERED: Final = 1024
 """Samples that wait for TRL at most."""
@@ -81,6 +83,7 @@ class RolloutWorker:
         *,
         agent: str | None = None,
         group_size: int = 8,
+        epochs: int | None = 1,
         normalize: bool = True,
         tokenizer: str = "",
         template: str = "",
@@ -90,18 +93,26 @@ class RolloutWorker:
 
         Args:
             connect: opens the trainer: `lambda: Trainer.connect(url, run="grpo-1", groups=…, max_lag=…)`.
-            tasks: task lines, or their fields; an endless iterator too.
+            tasks: task lines, or their fields; an endless iterator of ever new tasks too.
             agent: name of the agent's instance; may be left out where there is one.
             group_size: rollouts of each task, TRL's `num_generations`.
+            epochs: how often all tasks are asked for; None: without an end, as TRL's own worker does it.
             normalize: divide advantages by the group's standard deviation, as TRL does by default.
             tokenizer: digest of the tokenizer that TRL trains with; not looked at, if not given.
             template: digest of the chat template, likewise.
             buffered: samples that wait for TRL at most.
+
+        Raises `ValueError` for `epochs` that are none, or where the tasks cannot be gone through again.
         """
+        if epochs is not None:
+            check_whole("epochs", epochs, 1)
+        if epochs != 1 and not (isinstance(tasks, Collection) and tasks):
+            raise ValueError("several epochs take tasks that can be gone through again, as a list of them")
         self.rollout_buffer: queue.Queue[RolloutSample] = queue.Queue(maxsize=buffered)
         self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue()
         """Empty: `metrics.json`, `jetgym status` and `replay stats` have what a worker would measure."""
         self._connect, self._tasks, self._agent, self._group_size = connect, tasks, agent, group_size
+        self._epochs = itertools.count() if epochs is None else range(epochs)
         self._normalize, self._tokenizer, self._template = normalize, tokenizer, template
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -158,7 +169,7 @@ class RolloutWorker:
         """Why nothing was given, as far as it can be told."""
         trainer = self._trainer
         if self._all_given or trainer is None:
-            return "there are no more tasks"
+            return "there are no more tasks (`epochs` says how often they are asked for)"
         state = trainer.state()
         ended = f"rollouts that have not ended: {state.unfinished_rollouts:,}"
         return f"{ended}, groups that were given and not trained on: {state.waiting:,}"
@@ -192,7 +203,8 @@ class RolloutWorker:
                 raise
 
     async def _submit(self, trainer: Trainer) -> None:
-        await trainer.submit(self._tasks, self._agent, group_size=self._group_size)
+        for epoch in self._epochs:
+            await trainer.submit(self._tasks, self._agent, group_size=self._group_size, epoch=epoch)
         trainer.no_more_tasks()
 
     async def _give(self, trainer: Trainer) -> None:

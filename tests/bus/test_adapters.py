@@ -143,6 +143,27 @@ async def test_what_trl_had_not_taken_comes_again_and_what_it_was_trained_on_doe
         assert before[2].group_id in {sample.group_id for sample in after}, "a group that was taken in part"
 
 
+async def test_trl_gets_all_tasks_again_for_as_many_epochs_as_it_wants(server: str, config: LogConfig) -> None:
+    async with deployed(server, config) as agents:
+        speak(agents, lambda _: TWO_TURNS)
+        bounds = {"groups": 1, "max_lag": 3}
+        found = worker(server, config, 2, bounds, epochs=None)
+        await asyncio.to_thread(found.start)
+        try:
+            groups = [sample.group_id for sample in await asyncio.to_thread(taken, found, 8)]
+            assert len(set(groups)) == 4
+            await asyncio.to_thread(found.update_model_version, 1)
+            assert {s.group_id for s in await asyncio.to_thread(taken, found, 2)}.isdisjoint(groups)
+        finally:
+            await asyncio.to_thread(found.stop)
+        ended: list[dict[str, Any]] = []
+        for once in (iter(tasks(2)), ended):
+            with pytest.raises(ValueError, match="several epochs take tasks that can be gone through again"):
+                RolloutWorker(lambda: Trainer.connect(server, run="grpo"), once, epochs=2)
+        with pytest.raises(ValueError, match="epochs is a whole number, 1 or more, not 0"):
+            RolloutWorker(lambda: Trainer.connect(server, run="grpo"), tasks(2), epochs=0)
+
+
 async def test_trl_is_told_when_the_worker_dies(server: str, config: LogConfig) -> None:
     async with deployed(server, config) as agents:
         speak(agents, lambda _: TWO_TURNS)
