@@ -50,15 +50,18 @@ class RolloutSample:
     """Of all tokens; 0 where the mask is 0."""
     advantage: float
     model_version: int
-    """The oldest that sampled a token, so that TRL drops what is too stale by its weakest part."""
+    """The oldest that sampled a token, so that TRL drops what is too stale by its weakest part.
+
+    As TRL counts, which begins from 0 in each process: below 0 for weights of an earlier one.
+    """
     group_id: int
     metrics: dict[str, float]
     enqueued_at: float | None = None
     """Seconds since 1970 at which it came into the buffer."""
 
 
-def rollout_sample(trained: Trained) -> RolloutSample:
-    """The sample as TRL takes it."""
+def rollout_sample(trained: Trained, *, behind: int = 0) -> RolloutSample:
+    """The sample as TRL takes it, whose count of versions is so many behind the log's."""
     sample = trained.sample
     return RolloutSample(
         prompt=[],
@@ -67,7 +70,7 @@ def rollout_sample(trained: Trained) -> RolloutSample:
         completion_mask=sample.mask.astype(np.int64),
         old_log_probs=sample.logprobs,
         advantage=trained.advantage,
-        model_version=trained.versions[0],
+        model_version=trained.versions[0] - behind,
         group_id=trained.group_number,
         metrics={"reward": trained.reward},
     )
@@ -112,7 +115,7 @@ class RolloutWorker:
         self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue()
         """Empty: `metrics.json`, `jetgym status` and `replay stats` have what a worker would measure."""
         self._connect, self._tasks, self._agent, self._group_size = connect, tasks, agent, group_size
-        self._epochs = itertools.count() if epochs is None else range(epochs)
+        self._epochs = epochs
         self._normalize, self._tokenizer, self._template = normalize, tokenizer, template
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -122,14 +125,17 @@ class RolloutWorker:
         self._error: BaseException | None = None
         self._all_given = False
         self._version: int | None = None
-        """What was announced before the start."""
+        """What TRL said last, as it counts; None: nothing yet."""
+        self._behind = 0
+        """So many versions TRL's count is behind the log's."""
         self._put, self._at = 0, time.monotonic()
         """Samples put into the buffer, and when the last was."""
         self._full: deque[tuple[int, Batch]] = deque()
         """Batches that are in the buffer whole, each with how many samples were put by then."""
 
     def start(self) -> None:
-        """Begins to give samples. Raises what kept the trainer from being opened."""
+        """Begins to give samples, also once more after `stop`. Raises what kept the trainer from being opened."""
+        self._forget()
         self._at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="jetgym-rollouts", daemon=True)
         self._thread.start()
@@ -145,6 +151,15 @@ class RolloutWorker:
             with suppress(RuntimeError):  # the loop has just ended
                 self._loop.call_soon_threadsafe(self._working.cancel)
         self._thread.join(ANSWER_S)
+
+    def _forget(self) -> None:
+        """What an earlier start has left: it comes again."""
+        self._opened.clear()
+        self._error, self._all_given, self._put = None, False, 0
+        self._full.clear()
+        with suppress(queue.Empty):
+            while True:
+                self.rollout_buffer.get_nowait()
 
     def update_model_version(self, model_version: int) -> None:
         """TRL has new weights: what it has taken is committed, and the version announced. Returns when both are.
@@ -190,8 +205,7 @@ class RolloutWorker:
     async def _work(self) -> None:
         async with self._connect() as trainer:
             self._loop, self._working = asyncio.get_running_loop(), asyncio.current_task()
-            if self._version is not None:
-                await trainer.policy_updated(self._version)
+            await self._agree(trainer)
             self._trainer = trainer
             self._opened.set()
             try:
@@ -202,8 +216,17 @@ class RolloutWorker:
                 await self._commit()
                 raise
 
+    async def _agree(self, trainer: Trainer) -> None:
+        """Puts TRL's count beside the log's, which goes on from process to process and from run to run."""
+        if self._version is None:  # it counts from 0, and the engine has the weights that were announced last
+            self._behind = trainer.version
+            return
+        new = max(self._version, trainer.version + 1) if trainer.version else self._version
+        self._behind = new - self._version
+        await trainer.policy_updated(new)
+
     async def _submit(self, trainer: Trainer) -> None:
-        for epoch in self._epochs:
+        for epoch in itertools.count() if self._epochs is None else range(self._epochs):
             await trainer.submit(self._tasks, self._agent, group_size=self._group_size, epoch=epoch)
         trainer.no_more_tasks()
 
@@ -221,7 +244,7 @@ class RolloutWorker:
                 await batch.drop("no_samples")
                 continue
             for sample in samples:
-                await self._buffer(rollout_sample(sample))
+                await self._buffer(rollout_sample(sample, behind=self._behind))
             self._full.append((self._put, batch))
         self._all_given = True
         await asyncio.Event().wait()  # all was given; `stop` ends it
@@ -238,7 +261,7 @@ class RolloutWorker:
 
     async def _updated(self, trainer: Trainer, version: int) -> None:
         await self._commit()
-        await trainer.policy_updated(version)
+        await trainer.policy_updated(version + self._behind)
 
     async def _commit(self) -> None:
         """Commits the batches of which TRL has taken every sample."""

@@ -14,7 +14,7 @@ import pytest
 from bus import Bus, LogConfig
 from contracts.events import Event
 from contracts.rollouts import RolloutRequest, RolloutResult, RolloutStats, Timings, Usage
-from contracts.tokens import Capture
+from contracts.tokens import Capture, PolicySpan
 from orchestrator import Trainer
 from orchestrator.adapters.nemo_rl import RolloutStream
 from orchestrator.adapters.trl import RolloutWorker
@@ -162,6 +162,54 @@ async def test_trl_gets_all_tasks_again_for_as_many_epochs_as_it_wants(server: s
                 RolloutWorker(lambda: Trainer.connect(server, run="grpo"), once, epochs=2)
         with pytest.raises(ValueError, match="epochs is a whole number, 1 or more, not 0"):
             RolloutWorker(lambda: Trainer.connect(server, run="grpo"), tasks(2), epochs=0)
+
+
+async def test_trl_that_counts_from_0_again_goes_on_where_the_log_is(server: str, config: LogConfig) -> None:
+    """In each process, as TRL does it; its samples are of versions as it counts, those of earlier weights too."""
+    generates = 0
+
+    def now(_: RolloutRequest) -> Said:
+        span = (PolicySpan(version=generates, count=1),)
+        return [(name, msgspec.structs.replace(capture, spans=span)) for name, capture in TWO_TURNS[:1]]
+
+    async with deployed(server, config) as agents:
+        speak(agents, now)
+        for begins, stands_at in ((1, 3), (1, 6), (None, 8), (20, 22)):
+            found = worker(server, config, 30, {"groups": 1, "max_lag": 2, "unfinished": 2})
+            if begins is not None:
+                await asyncio.to_thread(found.update_model_version, begins)
+            generates = stands_at - 2
+            await asyncio.to_thread(found.start)
+            try:
+                assert found._trainer is not None
+                assert found._trainer.version == generates
+                for more in range(3):
+                    counted = (begins or 0) + more
+                    if more:
+                        generates += 1
+                        await asyncio.to_thread(found.update_model_version, counted)
+                    samples = await asyncio.to_thread(taken, found, 4)
+                    assert all(counted - 4 <= sample.model_version <= counted for sample in samples)
+                assert found._trainer.version == stands_at == generates
+            finally:
+                await asyncio.to_thread(found.stop)
+
+
+async def test_trls_worker_starts_once_more_with_what_was_not_trained_on(server: str, config: LogConfig) -> None:
+    async with deployed(server, config) as agents:
+        speak(agents, lambda _: TWO_TURNS)
+        found = worker(server, config, 3)
+        trained_on: set[int] = set()
+        for left in (3, 2):
+            await asyncio.to_thread(found.start)
+            first, *_ = await asyncio.to_thread(taken, found, 2)
+            async with asyncio.timeout(PATIENCE_S):
+                while found.rollout_buffer.qsize() < 2 * (left - 1):
+                    await asyncio.sleep(0.01)
+            assert first.group_id not in trained_on
+            trained_on.add(first.group_id)
+            await asyncio.to_thread(found.stop)
+        assert len(trained_on) == 2
 
 
 async def test_trl_is_told_when_the_worker_dies(server: str, config: LogConfig) -> None:
