@@ -87,6 +87,14 @@ def taken(worker: RolloutWorker, count: int) -> list[Any]:
     return [worker.rollout_buffer.get(timeout=PATIENCE_S) for _ in range(count)]
 
 
+def buffered(worker: RolloutWorker, count: int) -> None:
+    """Waits until so many samples wait for TRL."""
+    until = time.monotonic() + PATIENCE_S
+    while worker.rollout_buffer.qsize() < count:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 def worker(
     server: str, config: LogConfig, count: int, bounds: Mapping[str, Any] | None = None, **options: Any
 ) -> RolloutWorker:
@@ -203,9 +211,7 @@ async def test_trls_worker_starts_once_more_with_what_was_not_trained_on(server:
         for left in (3, 2):
             await asyncio.to_thread(found.start)
             first, *_ = await asyncio.to_thread(taken, found, 2)
-            async with asyncio.timeout(PATIENCE_S):
-                while found.rollout_buffer.qsize() < 2 * (left - 1):
-                    await asyncio.sleep(0.01)
+            await asyncio.to_thread(buffered, found, 2 * (left - 1))
             assert first.group_id not in trained_on
             trained_on.add(first.group_id)
             await asyncio.to_thread(found.stop)
