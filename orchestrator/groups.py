@@ -128,13 +128,26 @@ class Unit:
 
     @property
     def oldest(self) -> int:
-        """The oldest policy version that generated any token that can be trained on."""
-        return min((self.group.versions(member)[0] for member in self.completed), default=self.group.version)
+        """The oldest policy version that generated any token that can be trained on.
+
+        A rollout in which no model that is trained was called has none; if all are such, the one when it was asked for.
+        """
+        oldest = [self.group.versions(member)[0] for member in self.completed if _called(member)]
+        return min(oldest, default=self.group.version)
 
     @property
     def newest(self) -> int:
-        """The newest policy version that generated any token that can be trained on."""
-        return max((self.group.versions(member)[1] for member in self.completed), default=self.group.version)
+        """The newest policy version that is known to have generated any token that can be trained on; -1 if none is.
+
+        Not the one when it was asked for: that was announced, if by another trainer and for other models.
+        """
+        known = [member.end.trained.policy for member in self.completed if member.end is not None]
+        return max((policy[1] for policy in known if policy is not None), default=-1)
+
+
+def _called(member: Member) -> bool:
+    """Whether a model that is trained has said anything in it."""
+    return member.end is not None and (member.end.trained.policy is not None or member.end.trained.captured > 0)
 
 
 def in_groups(rollouts: Mapping[int, int]) -> Fraction:

@@ -6,7 +6,7 @@ from typing import Any
 from bus import LogConfig
 from components.workers.policies import Policies
 from contracts.events import Event
-from contracts.rollouts import RolloutRequest
+from contracts.rollouts import ModelStats, RolloutRequest
 from orchestrator import Trainer
 from orchestrator.policy_versions import announce, newest_version
 from tests.bus.trainers import Agents, deployed, tasks
@@ -86,3 +86,33 @@ async def test_t15_a_model_that_was_left_behind_is_not_said_to_have_newer_weight
             assert (found, trainer.version) == ([5, 3, 0], 5)
             await trainer.policy_updated(5)
             assert [await newest_version(agents.bus, model) for model in trainer.models] == [5, 5, 5]
+
+
+async def test_f3_trainers_of_two_models_of_a_run_count_the_versions_of_their_own(
+    server: str, config: LogConfig
+) -> None:
+    """Also where a rollout has said nothing with one of them: what it was asked for at is the other's count."""
+
+    async def behave(event: Event, request: RolloutRequest) -> None:
+        calls = {"policy": ModelStats(captured=1, generated=3, policy=(first.version, first.version))}
+        if request.rollout_index:
+            calls["critic"] = ModelStats(captured=1, generated=3, policy=(second.version, second.version))
+        await agents.complete(event, request, captured=len(calls), tokens=6, by_model=calls)
+
+    bounds = {"groups": 1, "max_lag": 1}
+    async with (
+        deployed(server, config, models=("policy", "critic")) as agents,
+        connected(server, config, models=["policy"], **bounds) as first,
+        connected(server, config, models=["critic"], feed="critic", **bounds) as second,
+    ):
+        agents.behave = behave
+        for number, (of_first, of_second) in enumerate(((4, 0), (4, 0), (5, 20), (6, 40))):
+            await first.policy_updated(of_first)
+            await second.policy_updated(of_second)
+            assert (first.version, second.version) == (of_first, of_second)
+            async with asyncio.timeout(PATIENCE_S):
+                await first.submit(tasks(1, first=number), group_size=2)
+            for trainer in (first, second):
+                (group,) = (batch := await anext(trainer.feed(patience_s=PATIENCE_S))).groups
+                assert group.lag == 0
+                await batch.commit()
