@@ -10,6 +10,7 @@ rollouts finish. Called by `trainer` and `batches`.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from orchestrator.errors import UsageError
 from orchestrator.groups import Groups, in_groups
 from orchestrator.trainer_options import FeedOptions
 
@@ -38,6 +39,14 @@ class Pacing:
                 "between two policy versions, rounded down"
             )
         return Pacing(groups, options.max_lag, self.unfinished, options.groups, options.rollouts)
+
+    def check(self) -> None:
+        """Raises `UsageError` where a bound was given that bounds nothing: it is not known how much a version takes."""
+        if self.max_lag is not None and self.groups is None:
+            raise UsageError(
+                "with max_lag, how much may be asked for follows from how many groups you train on between two policy "
+                "versions: say it with connect(groups=…), or make the feed before you submit"
+            )
 
     def room(self, groups: Groups, size: int) -> bool:
         """Whether a further group of `size` rollouts may be asked for."""

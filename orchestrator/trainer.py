@@ -205,13 +205,14 @@ class Trainer:
         Raises:
             TypeError, ValueError: `tasks`, `group_size` or `epoch` cannot be such.
             InputError: a task is none. Those before it were submitted.
-            UsageError: a task was submitted with another `group_size`, or an iterator gives the same tasks again and
-                again. Those before it were submitted.
+            UsageError: it was not said yet how many groups `max_lag` is about. Or a task was submitted with another
+                `group_size`, or an iterator only gives the same again; then those before it were submitted.
             RunCancelled: the run was.
             BusError: the log was away for too long; submit the same tasks again.
         """
         check_whole("group_size", group_size, 1)
         check_whole("epoch", epoch, 0)
+        self._view.pacing.check()
         name, new, old = self._submission.agent(agent), 0, 0
         self._view.submitting += 1
         try:

@@ -227,6 +227,19 @@ async def test_an_iterator_that_only_comes_round_again_is_refused_and_stops_nobo
         assert await trainer.submit(iter(tasks(3) * 300), group_size=2) == 0
 
 
+async def test_max_lag_without_a_measure_is_refused_before_too_much_is_asked_for(
+    server: str, config: LogConfig
+) -> None:
+    """F5: nothing would bound what is asked for until a feed is made, and most of it would become stale."""
+    async with deployed(server, config), connected(server, config, max_lag=1) as trainer:
+        with pytest.raises(UsageError, match=r"say it with connect\(groups=…\), or make the feed before you submit"):
+            await trainer.submit(tasks(9), group_size=1)
+        trainer.feed(groups=2)
+        submitting = asyncio.create_task(trainer.submit(tasks(9), group_size=1))
+        assert len(ids(await take(trainer, groups=4))) == 4
+        submitting.cancel()
+
+
 async def test_empty_lines_of_a_file_are_no_tasks(server: str, config: LogConfig) -> None:
     async with deployed(server, config), connected(server, config) as trainer:
         lines = [f"{json.dumps(task)}\n" for task in tasks(2)]
@@ -347,6 +360,24 @@ async def room_is_the_same(server: str, config: LogConfig, trainer: Trainer, *, 
         assert set(second._groups.open) == set(trainer._groups.open)
         assert second._groups.sizes == trainer._groups.sizes
         assert in_hand or set(second._groups.ready) == set(trainer._groups.ready)
+
+
+async def test_a_trainer_on_policy_that_died_before_it_announced_goes_on_with_the_next_version(
+    server: str, config: LogConfig
+) -> None:
+    """As the page says of a restart: what it had committed has used up its version."""
+    bounds = {"groups": 1, "max_lag": 0}
+    async with deployed(server, config):
+        async with connected(server, config, **bounds) as trainer:
+            await trainer.submit(tasks(1), group_size=1)
+            await (await take(trainer)).commit()
+        async with connected(server, config, **bounds) as trainer:
+            submitting = asyncio.create_task(trainer.submit(tasks(2), group_size=1))
+            with pytest.raises(FeedStarved, match="nothing more is asked for at policy version 0"):
+                await take(trainer, patience_s=0.2)
+            await trainer.policy_updated(trainer.version + 1)
+            assert len(ids(await take(trainer))) == 1
+            await submitting
 
 
 async def test_f3_what_is_staler_than_the_bound_is_refused_and_counted(server: str, config: LogConfig) -> None:
