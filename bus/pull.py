@@ -8,7 +8,7 @@ It says of each message whether it may have been delivered before, hands it over
 import asyncio
 import sys
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -45,16 +45,8 @@ class ConsumerConfig(msgspec.Struct, frozen=True):
     max_ack_pending: int
 
 
-class _Progress(msgspec.Struct):
-    consumer_seq: int = 0
-
-
-class _Made(msgspec.Struct):
-    delivered: _Progress
-
-
-async def ensure_consumer(connection: Connection, config: ConsumerConfig) -> bool:
-    """Creates the consumer, or brings it to this configuration; returns whether it has delivered anything before.
+async def ensure_consumer(connection: Connection, config: ConsumerConfig) -> None:
+    """Creates the consumer, or brings it to this configuration.
 
     The server never gives up on a delivery: exhausted ones are the pool's to handle, since a consumer that reached
     its `max_deliver` goes on without telling anybody.
@@ -73,8 +65,7 @@ async def ensure_consumer(connection: Connection, config: ConsumerConfig) -> boo
             "max_waiting": _MAX_WAITING,
         },
     }
-    made = await connection.api(f"CONSUMER.CREATE.{config.stream}.{config.name}.{config.filter}", body, _Made)
-    return made.delivered.consumer_seq > 0
+    await connection.api(f"CONSUMER.CREATE.{config.stream}.{config.name}.{config.filter}", body, dict[str, Any])
 
 
 class Puller:
@@ -113,7 +104,7 @@ class Puller:
         self._stopped = False
         self.suspect = 0
         """Up to this sequence a first delivery may be a second one: a server that crashed, or a new leader, may have
-        forgotten what it had delivered."""
+        forgotten what it had delivered, or that there was a consumer."""
         self._gaps = 0
         """Standstills after which what was sent meanwhile has not all come. Until then all of it may be elsewhere."""
         self._catching_up: asyncio.Task[None] | None = None
@@ -122,7 +113,7 @@ class Puller:
 
     async def start(self) -> None:
         """Creates the consumer; `refill` begins to pull."""
-        await self._prepare(after_loss=False)
+        await self._prepare()
         inbox = self._connection.wire.new_inbox() + "."
         self._inbox = inbox.encode()
         self._sid = await self._connection.subscribe(inbox + "*", self._on_any)
@@ -210,7 +201,7 @@ class Puller:
     async def _restore(self, pause_s: float) -> None:
         await asyncio.sleep(pause_s)
         try:
-            await self._prepare(after_loss=True)
+            await self._prepare()
         except BusError as error:
             _log.warning("consumer_unavailable", consumer=self._config.name, error=str(error))
             self._restoring = None
@@ -219,10 +210,9 @@ class Puller:
             self._restoring = None
             self._start_over()
 
-    async def _prepare(self, *, after_loss: bool) -> None:
-        used = await ensure_consumer(self._connection, self._config)
-        if used or after_loss:
-            self.suspect = (await stream_info(self._connection, self._config.stream)).state.last_seq
+    async def _prepare(self) -> None:
+        await ensure_consumer(self._connection, self._config)
+        self.suspect = (await stream_info(self._connection, self._config.stream)).state.last_seq
 
     def _doubt(self) -> None:
         """This process stood still: what was sent to it before may have been delivered to another one since."""

@@ -23,6 +23,7 @@ from bus import Bus, Conflict, EmbeddedServer, LogConfig, Unreachable
 from bus.connection import redacted
 from bus.errors import LogFull
 from bus.overview import pool_states
+from bus.reboot import begin_anew_after_reboot
 from bus.room import unless_full
 from bus.run_folder import LOG, WORKER_LOGS
 from components.workers.stops import say_crashed
@@ -101,6 +102,8 @@ class Deployment:
             if server is None:
                 await _hear_outages(stack, bus, config.redactor.text(redacted(url)), report)
             await bus.ensure_log(adjust=True)
+            if server is not None and await begin_anew_after_reboot(bus, server.directory):
+                report("the machine was started anew since: all that workers were asked for is looked at again")
             if (limit := settings.log.age_limit) is not None:
                 report("looking for runs that are older than log.max_age")
                 await prune_old(bus, limit, report, collected=run, keep_blobs=server is None)

@@ -4,6 +4,7 @@ The log is the truth: of a file that is damaged, cut or gone everything comes fr
 log does not bear out is refused, since going on would run all of it again. Called by the `run` command.
 """
 
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -80,23 +81,41 @@ async def mend_inputs(config: Config, folder: Path, run: str, lines: Callable[[]
 
 
 async def check_results(deployment: Deployment, run: str, folder: Path) -> None:
-    """In another log all would run again; and the files are written anew from the log, so its results would be lost."""
-    if (folder / CONFIG).is_file() and not await deployment.holds(run):
+    """In another log all would run again; and the files are written anew from the log, so its results would be lost.
+
+    A log that holds the run, and not what ended last, has lost its end: those rollouts run again, and what the files
+    say of them is kept aside.
+    """
+    holds = await deployment.holds(run)
+    if (folder / CONFIG).is_file() and not holds:
         raise UsageError(
             f"the log at {deployment.config.redactor.text(deployment.url)} does not hold the run in {folder}: it is "
             f"another log than the run's (url, log.namespace), or the run was pruned or its log deleted. Resume with "
             f"the run's own log, or start a new run"
         )
     for kept in kept_of(folder):
-        for rollout in kept.rollouts:
-            if await deployment.bus.last(deployment.bus.subjects.ended(run, rollout)) is None:
+        path = folder / kept.name
+        if missing := [rollout for rollout in kept.rollouts if not await _has_ended(deployment, run, rollout)]:
+            if not holds:
                 raise UsageError(
-                    f"{folder} holds the result of {rollout}, the log does not: it is another log than the run's (url, "
-                    f"log.namespace), or it was deleted. Resume with the run's own log, or start a new run"
+                    f"{folder} holds the result of {missing[0]}, the log does not: it is another log than the run's "
+                    f"(url, log.namespace), or it was deleted. Resume with the run's own log, or start a new run"
                 )
+            aside = path.with_name(f"{path.name}.before")
+            shutil.copyfile(path, aside)
+            console.print(
+                f"the log has lost its end, as in a power cut (log.durability): results in {path} are not in it, and "
+                f"these rollouts run again. The file as it was is {aside}",
+                markup=False,
+                soft_wrap=True,
+            )
         if kept.damaged:
             told = f"{counted(kept.damaged, 'damaged line')}: it is written anew from the log"
-            console.print(f"{folder / kept.name} has {told}", markup=False, soft_wrap=True)
+            console.print(f"{path} has {told}", markup=False, soft_wrap=True)
+
+
+async def _has_ended(deployment: Deployment, run: str, rollout: str) -> bool:
+    return await deployment.bus.last(deployment.bus.subjects.ended(run, rollout)) is not None
 
 
 @asynccontextmanager

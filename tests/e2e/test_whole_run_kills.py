@@ -112,3 +112,32 @@ async def test_a_run_that_was_killed_leaves_nothing_running_and_can_go_on(
     assert not twice & before
     assert len(set(run.calls())) == TURNS * ROLLOUTS
     run.verified()
+
+
+async def test_a_run_goes_on_when_a_power_cut_took_the_end_of_its_log(
+    tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    """B6, E5, E7: results are on the disk, and so is that requests are done, whose replies and ends are not any more.
+
+    What is in the log is not done again.
+    """
+    run = Run(tmp_path)
+    process = run.start()
+    results = run.out / "rollouts.jsonl"
+    until(lambda: results.exists() and results.read_bytes().count(b"\n") >= ROLLOUTS // 3)
+    victims = [process.pid, *descendants(process.pid)]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in victims:
+            os.kill(pid, number)
+    process.communicate(timeout=DEADLINE_S)
+    until(lambda: not any(map(runs, victims)))
+    (block,) = (run.out / "log").rglob("jetgym_0/msgs/*.blk")
+    os.truncate(block, block.stat().st_size * 2 // 3)
+    (run.out / "log" / "boot").write_text("another start of the machine")
+    before, made = await answered(run), Counter(run.calls())
+    said = " ".join(run.finish(run.start("--resume")).split())
+    assert "the machine was started anew since: all that workers were asked for is looked at again" in said
+    assert f"the log has lost its end, as in a power cut (log.durability): results in {results} are not in it" in said
+    assert run.results() == undisturbed
+    assert not {call for call, count in (Counter(run.calls()) - made).items() if count and call in before}
+    run.verified()

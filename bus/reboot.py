@@ -1,0 +1,45 @@
+"""Was the machine started anew since its log was last served, and what has to be done about it?
+
+A power cut takes what had not reached the disk, of each of the server's files another last part. So a pool's consumer
+may count requests as done whose replies, or ends, are not in the log any more: nobody would be given them again. Then
+the pools begin anew: all requests are delivered again, and what is answered is acknowledged without work. Called by
+`launch` for a server of its own, before workers start. It reads no event.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+from bus.bus import Bus
+from bus.overview import slot_states
+from bus.subjects import consumer_name
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_FILE: Final = "boot"
+"""In the directory of the server: during which start of the machine its pools were last served."""
+
+
+async def begin_anew_after_reboot(bus: Bus, directory: Path) -> bool:
+    """Whether the pools of a log, whose server's directory this is, begin anew; raises `BusError`.
+
+    Where the system does not tell when it started, they always do.
+    """
+    now = _boot()
+    served, file = b"", directory / _FILE
+    if file.is_file():
+        served = file.read_bytes()
+    if now and served == now:
+        return False
+    found = [(number, slot) for number in range(bus.config.partitions) for slot in await slot_states(bus, number)]
+    connection = bus._connection  # noqa: SLF001 - a part of the same package
+    for number, slot in found:
+        name = consumer_name(slot.kind, slot.instance, slot.slot)
+        await connection.api(f"CONSUMER.DELETE.{bus.subjects.stream(number)}.{name}", None, dict[str, Any])
+    file.write_bytes(now)
+    return bool(found)
+
+
+def _boot() -> bytes:
+    try:
+        return _BOOT.read_bytes()
+    except OSError:
+        return b""
