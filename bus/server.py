@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final, NoReturn, Self
 
 from bus.connection import MINIMUM_VERSION
+from bus.disk import has_room, until_room, write_error
 from bus.errors import PortInUse, ServerNotStarted, ServerUnfit, StoreInUse
 from bus.topology import ENVELOPE_BYTES, LogConfig
 
@@ -35,6 +36,7 @@ _READS_BYTES_S: Final = 5_000_000
 _STOP_S: Final = 20.0
 _POLL_S: Final = 0.01
 _WATCH_S: Final = 0.1
+_HEALTH_S: Final = 1.0
 _BACKOFF_S: Final = 0.1
 """Wait before a first restart; doubles with each further one, with jitter, up to `_BACKOFF_LIMIT_S`."""
 _BACKOFF_LIMIT_S: Final = 10.0
@@ -59,6 +61,8 @@ class EmbeddedServer:
     def __init__(self, executable: Path, directory: Path, config: LogConfig, lock: int) -> None:
         self.url = ""
         self.port = 0
+        self._monitoring = 0
+        """The port on which it tells how it is."""
         self.directory = directory
         self.log_file = directory / "nats-server.log"
         self.serving = asyncio.Event()
@@ -101,20 +105,31 @@ class EmbeddedServer:
     async def keep(self, failed_starts: int, report: Callable[[str], None]) -> NoReturn:
         """Starts the server again, on its port and its store, whenever it ends. Cancel it before `stop`.
 
-        `report` is told of each end and of each return. Raises `ServerNotStarted` when so many starts in a row
-        failed, with what its log says.
+        One that could not write is ended; none is started before there is room on the disk. `report` is told of each
+        end and of each return. Raises `ServerNotStarted` when so many starts in a row failed, with what its log says.
         """
         loop = asyncio.get_running_loop()
         failed = restarts = 0
         began = loop.time()
         while True:
-            while self._process.poll() is None:  # noqa: ASYNC110 - a child of `subprocess` sets no event
+            looked = loop.time()
+            while self._process.poll() is None:
                 await asyncio.sleep(_WATCH_S)
+                if loop.time() - looked >= _HEALTH_S:
+                    if (error := await write_error(self._monitoring)) is not None:
+                        report(f"nats-server cannot write: {error}")  # and never would, also if there is room
+                        self.serving.clear()
+                        await self._end()
+                    looked = loop.time()
             self.serving.clear()
+            gone = loop.time()
             restarts = 0 if loop.time() - began > _STEADY_S else restarts + 1
             delay = min(_BACKOFF_S * 2 ** min(max(restarts - 1, 0), 10), _BACKOFF_LIMIT_S) * random.uniform(0.5, 1.0)  # noqa: S311
             report(f"nats-server {self._how()}; starting it again in {delay:.1f} s ({self.log_file})")
             await asyncio.sleep(delay)
+            if not await has_room(self.directory):
+                report(f"there is no room on the disk of {self.directory}: waiting for some, nothing is lost")
+                await until_room(self.directory)
             began = loop.time()
             try:
                 await self._launch(self.port)
@@ -125,7 +140,7 @@ class EmbeddedServer:
                     raise ServerNotStarted(f"the server of the log did not come back{often}: {error}") from error
             else:
                 failed = 0
-                report(f"nats-server is back after {loop.time() - began + delay:.1f} s")
+                report(f"nats-server is back after {loop.time() - gone:.1f} s")
 
     async def stop(self) -> None:
         """Stops the server and waits for its end; what is in its log stays in the directory."""
@@ -178,8 +193,11 @@ class EmbeddedServer:
                 raise ServerNotStarted(f"nats-server ended at once: {self._last_words()} (see {self.log_file})")
             for file in self.directory.glob("*.ports"):
                 with suppress(json.JSONDecodeError, OSError, KeyError, IndexError):
-                    self.url = json.loads(file.read_text())["nats"][0]
-                    self.port = int(self.url.rpartition(":")[2])
+                    ports = json.loads(file.read_text())
+                    self.url = ports["nats"][0]
+                    self.port, self._monitoring = (
+                        int(url.rpartition(":")[2]) for url in (self.url, ports["monitoring"][0])
+                    )
                     _, writer = await asyncio.open_connection("127.0.0.1", self.port)
                     writer.close()
                     await writer.wait_closed()
@@ -289,6 +307,7 @@ def _write_configuration(directory: Path, config: LogConfig, port: int | None) -
     file.write_text(
         "# Written at each start.\n"
         f'listen: "127.0.0.1:{-1 if port is None else port}"\n'
+        'http: "127.0.0.1:-1"\n'
         "server_name: jetgym\n"
         f"max_payload: {payload}\n"
         f"log_file: {where['nats-server.log']}\n"

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import sys
@@ -14,7 +15,7 @@ from bus import Bus, EmbeddedServer, LogConfig, Unreachable
 from bus.errors import LogMismatch, PortInUse, ServerNotStarted, ServerUnfit, StoreInUse
 from bus.server import find_binary
 from bus.topology import stream_info
-from tests.bus.events import request, until
+from tests.bus.events import PATIENCE_S, request, until
 
 STARTS_A_SERVER = """
 import asyncio, sys
@@ -101,6 +102,31 @@ async def test_a_server_that_is_kept_comes_back_on_its_port_with_its_log(new_dir
         await asyncio.wait([keeping])
         await server.stop()
     assert not alive(server.pid)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of another process is set")
+async def test_a_server_that_could_not_write_goes_on_when_it_can(new_directory: Callable[[], Path]) -> None:
+    """B9: it would answer no publish any more, though there is room; what waits is stored, once."""
+    server = await EmbeddedServer.start(new_directory(), LogConfig())
+    told: list[str] = []
+    keeping = asyncio.create_task(server.keep(3, told.append))
+    try:
+        async with await Bus.connect(server.url, LogConfig(), name="test/server/w", writer="w1") as bus:
+            await bus.ensure_log()
+            await bus.publish(request(bus, "r0"))
+            resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1_000, resource.RLIM_INFINITY))
+            futures = [await bus.post(request(bus, f"r{number}", data=b'"%01000d"' % number)) for number in range(1, 4)]
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.gather(*futures)
+            assert [recorded.event.rolloutid async for recorded in bus.scan()] == ["r0", "r1", "r2", "r3"]
+        assert told[0].startswith("nats-server cannot write: write ")
+        assert told[0].endswith(": file too large")
+        assert told[1].startswith("nats-server ended with exit code 0; starting it again in 0.")
+        assert told[2].startswith("nats-server is back after ")
+    finally:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        await server.stop()
 
 
 async def test_a_server_that_cannot_come_back_is_given_up_with_the_reason(
