@@ -217,12 +217,14 @@ class RolloutWorker:
                 raise
 
     async def _agree(self, trainer: Trainer) -> None:
-        """Puts TRL's count beside the log's, which goes on from process to process and from run to run."""
-        if self._version is None:  # it counts from 0, and the engine has the weights that were announced last
-            self._behind = trainer.version
-            return
-        new = max(self._version, trainer.version + 1) if trainer.version else self._version
-        self._behind = new - self._version
+        """Puts TRL's count beside the log's, which goes on from process to process and from run to run.
+
+        What TRL begins with is a version of its own: it may be other weights than those that were announced last, and
+        what an earlier process has used up of a version is not counted against it.
+        """
+        counted, announced = self._version or 0, trainer.version
+        new = max(counted, announced + 1) if announced or trainer.state().consumed else counted
+        self._behind = new - counted
         await trainer.policy_updated(new)
 
     async def _submit(self, trainer: Trainer) -> None:
