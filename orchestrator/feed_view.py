@@ -1,6 +1,6 @@
 """What do the parts of a trainer share?
 
-One object that `trainer` makes, `feed` and `consumption` look at. It does nothing.
+One object that `trainer` makes, `asking`, `feed` and `consumption` look at. It does nothing.
 """
 
 from bus import Bus
@@ -18,5 +18,7 @@ class FeedView:
         self.pacing = Pacing(None, None, 0)
         self.submitting = 0
         """Submissions that are not done."""
+        self.changing = False
+        """The weights change: nothing is asked for meanwhile."""
         self.complete = False
         """Nothing more will be submitted."""

@@ -30,7 +30,7 @@ async def tell_outages(bus: Bus, url: str, report: Callable[[str], None]) -> NoR
             lost = time.monotonic()
             report(
                 f"the server at {url} is away: trying again until it is back (Ctrl-C stops). What waits to be written "
-                f"fails after {OUTAGE_S:g} s; a run that stops so goes on with --resume"
+                f"fails after {OUTAGE_S:g} s; a run that stops so goes on with --resume, a trainer when started again"
             )
 
     bus.on_connection(changed)

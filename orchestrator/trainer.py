@@ -7,7 +7,7 @@ it can be killed at any moment. It never looks into a rollout, and holds none: w
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Self, Unpack
 
@@ -15,8 +15,8 @@ from bus.run_folder import CONFIG, METRICS, RESULTS
 from components.workers.cancellations import cancel, cancel_run
 from components.workers.policies import Policies
 from contracts.ids import check_name
-from contracts.rollouts import RolloutRequest
 from orchestrator.admission import Pacing
+from orchestrator.asking import Asking
 from orchestrator.bell import Bell
 from orchestrator.cancelling import meant
 from orchestrator.config import load_config
@@ -27,13 +27,13 @@ from orchestrator.errors import RunCancelled
 from orchestrator.feed import Feed
 from orchestrator.feed_records import FeedRecords
 from orchestrator.feed_view import FeedView
-from orchestrator.groups import Groups, OpenGroup
+from orchestrator.groups import Groups
 from orchestrator.launch import Deployment, Report
 from orchestrator.policy_versions import announce, check_version
 from orchestrator.run_files import RunFiles
-from orchestrator.run_log import RunLog, now
+from orchestrator.run_log import RunLog
 from orchestrator.stragglers import Stragglers
-from orchestrator.submission import AnyTask, Submission, check_size, new_group, pass_over
+from orchestrator.submission import AnyTask, Submission
 from orchestrator.trainer_options import (
     PATIENCE_S,
     UNFINISHED,
@@ -45,6 +45,7 @@ from orchestrator.trainer_options import (
     check_options,
     check_whole,
     models_of,
+    said,
     write_metrics,
 )
 
@@ -64,18 +65,23 @@ class Trainer:
         self._view.pacing = self.pacing
         self._records = FeedRecords(self.bus, run, options.get("feed", "trainer"))
         self._consumption = Consumption(self._view, self._records)
-        self._submission = Submission(run, deployment.descriptions)
         retry = options.get("retry", deployment.config.settings.retry)
         self._log = RunLog(self.bus, run, self._groups, retry, self._bell.ring, models=self.models)
+        self._asking = Asking(self._view, Submission(run, deployment.descriptions), self._log)
         self._stragglers = Stragglers(self.bus, run, self._groups, self._bell)
         self._policies = {model: Policies(self.bus, model, self._risen) for model in self.models}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._changing = False
 
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, url: str, *, run: str, namespace: str | None = None, **options: Unpack[Options]
+        cls,
+        url: str,
+        *,
+        run: str,
+        namespace: str | None = None,
+        report: Report = said,
+        **options: Unpack[Options],
     ) -> AsyncIterator[Self]:
         """A trainer on a deployment that runs elsewhere (`jetgym up`). What is deployed there, its log says.
 
@@ -83,6 +89,7 @@ class Trainer:
             url: of its NATS server.
             run: the run's name. A trainer that is started again under it goes on with what is there.
             namespace: of the deployment, where it is not `jetgym`.
+            report: told when the server is away, and when it is back; by default, log lines say it.
             options: see `Options`.
 
         Raises:
@@ -92,7 +99,7 @@ class Trainer:
         overrides = [] if namespace is None else [f"log.namespace={namespace}"]
         config = load_config([], overrides, flags={"server": {"url": url}})
         async with (
-            Deployment.connect(url, config, lambda _: None) as deployment,
+            Deployment.connect(url, config, report) as deployment,
             cls._open(deployment, run, options) as it,
         ):
             yield it
@@ -212,65 +219,12 @@ class Trainer:
         """
         check_whole("group_size", group_size, 1)
         check_whole("epoch", epoch, 0)
-        self._view.pacing.check()
-        name, new, old = self._submission.agent(agent), 0, 0
-        self._view.submitting += 1
-        try:
-            for asked in self._submission.asked(tasks, name, epoch):
-                if self._was_asked(asked.group, group_size):
-                    old += 1
-                    await pass_over(tasks, old, len(self._groups.sizes))
-                    continue
-                old = 0
-                await self._until_room(group_size)
-                if self._was_asked(asked.group, group_size):
-                    continue  # it was submitted elsewhere in this process meanwhile
-                group = new_group(
-                    asked.group,
-                    agent=name,
-                    task_index=asked.task_index,
-                    epoch=epoch,
-                    version=self._view.version,
-                    asked=now(),
-                    size=group_size,
-                )
-                request = self._submission.request(group, asked)
-                self._groups.add(group)
-                await self._ask(group, request)
-                new += 1
-        finally:
-            self._view.submitting -= 1
-            self._bell.ring()
-        return new
+        return await self._asking.submit(tasks, agent, group_size, epoch)
 
     def no_more_tasks(self) -> None:
         """Nothing more will be submitted after what is being submitted: feeds end when everything is delivered."""
         self._view.complete = True
         self._bell.ring()
-
-    def _was_asked(self, group: str, size: int) -> bool:
-        known = self._groups.sizes.get(group)
-        if known:
-            check_size(group, known, size)
-        return known is not None
-
-    async def _until_room(self, size: int) -> None:
-        while self._changing or not self._view.pacing.room(self._groups, size):
-            await self._bell.wait()
-        self._bell.check()
-
-    async def _ask(self, group: OpenGroup, request: RolloutRequest) -> None:
-        """A group that was begun is asked for whole, also if whoever submits is cancelled."""
-        asking = asyncio.create_task(self._log.ask(group, request))
-        try:
-            await asyncio.shield(asking)
-        except asyncio.CancelledError:
-            with suppress(Exception):  # it was cancelled, which is what is told
-                await asking
-            raise
-        except BaseException:
-            self._groups.forget(group)
-            raise
 
     # Taking
 
@@ -360,12 +314,12 @@ class Trainer:
         Raises as `policy_updated` does, for a version that is none before any weights change.
         """
         check_version(version, self._view.version)
-        self._changing = True
+        self._view.changing = True
         try:
             yield
             await self.policy_updated(version)
         finally:
-            self._changing = False
+            self._view.changing = False
             self._bell.ring()
 
     async def cancel(

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypedDict, get_args
 
 import msgspec
+import structlog
 
 from orchestrator.describing import Descriptions
 from orchestrator.errors import UsageError, nearest
 from orchestrator.settings import RetrySettings
+
+_log = structlog.get_logger("trainer")
 
 UNFINISHED: Final = 8_192
 """Rollouts that are unfinished at most, unless something else is asked for."""
@@ -154,6 +157,11 @@ def models_of(descriptions: Descriptions, names: Sequence[str] | None) -> tuple[
     if unknown := [name for name in names if name not in there]:
         raise UsageError(f"there is no model {unknown[0]!r}; {nearest(unknown[0], there)}")
     return tuple(names)
+
+
+def said(what: str) -> None:
+    """Tells it in a log line, where nobody else wants to be told."""
+    _log.warning("server", told=what)
 
 
 def write_metrics(path: Path, state: TrainerState) -> None:

@@ -18,10 +18,12 @@ from bus.opening import LogPlace
 from bus.room import largest_stream
 from bus.topology import Durability
 from contracts.events import Recorded
+from orchestrator import Trainer
 from orchestrator.commands import logs as commands
 from orchestrator.outages import tell_outages
 from tests.bus.conftest import Open
 from tests.bus.events import models, reply, request, take, until
+from tests.bus.trainers import deployed, tasks
 
 
 async def kill(server: EmbeddedServer) -> None:
@@ -223,6 +225,31 @@ async def test_a_person_hears_that_the_server_is_away_and_that_it_is_back(
     finally:
         telling.cancel()
         await bus.close(0.1)
+        await server.stop()
+
+
+async def test_a_trainer_says_that_the_server_is_away_and_that_it_is_back(new_directory: Callable[[], Path]) -> None:
+    """In log lines, where nobody else is to be told; it goes on by itself."""
+    directory, settings = new_directory(), LogConfig()
+    server = await EmbeddedServer.start(directory, settings)
+    try:
+        with capture_logs() as logs:
+
+            def told() -> list[str]:
+                return [line["told"] for line in logs if line["event"] == "server"]
+
+            async with deployed(server.url, settings), Trainer.connect(server.url, run="grpo") as trainer:
+                url = server.url
+                taking = asyncio.create_task(anext(trainer.feed(groups=1)))
+                await kill(server)
+                await until(lambda: bool(told()))
+                server = await EmbeddedServer.start(directory, settings, port=server.port)
+                await until(lambda: len(told()) == 2)
+                for line, word in zip(told(), ("away", "back"), strict=True):
+                    assert line.startswith(f"the server at {url} is {word}")
+                await trainer.submit(tasks(1), group_size=1)
+                assert len((await taking).groups) == 1
+    finally:
         await server.stop()
 
 
