@@ -18,6 +18,8 @@ from typing import Final
 import torch
 from rich.console import Console
 
+from contracts.errors import InvalidName
+from contracts.ids import check_name
 from examples.grpo_cpu import plot
 from examples.grpo_cpu.curves import Curves
 from examples.grpo_cpu.engine_process import EngineProcess
@@ -186,6 +188,12 @@ def main() -> None:
     if args.steps < 1 or args.open_ms < 0:
         parser.error("--steps is 1 or more, --open-ms 0 or more")
     folder = (args.output or RESULTS / new_id("g")).absolute()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        parser.error(f"{folder} is there already: name a new folder with --output; no training is gone on with")
+    try:
+        check_name(folder.name, "run")  # which is called as its folder
+    except InvalidName as error:
+        parser.error(f"--output: {error}")
     os.chdir(PROJECT)  # a project's components are looked for in the working directory
     torch.set_num_threads(1)  # the engine has the other core
     console, began = Console(stderr=args.json, quiet=args.json), time.perf_counter()

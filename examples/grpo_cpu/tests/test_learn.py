@@ -7,7 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from examples.grpo_cpu.learn import main
+
 PATIENCE_S = 900
+
+
+def test_a_folder_that_cannot_be_a_new_training_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not after the warm-up, and not by going on in the log of a training that is over."""
+    (tmp_path / "earlier").mkdir()
+    (tmp_path / "earlier" / "curves.json").write_text("{}")
+    for name, told in (("earlier", "earlier is there already: name a new folder"), ("a.b", "run 'a.b' may only hold")):
+        monkeypatch.setattr(sys, "argv", ["learn", "--output", str(tmp_path / name)])
+        with pytest.raises(SystemExit, match="2"):
+            main()
+        assert told in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.slow
