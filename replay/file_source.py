@@ -3,12 +3,14 @@
 The form: one line a stored event, its bytes exactly as they are in the log (`Recorded.raw`), in the order of the log;
 so an event's sequence here is the number of its line. Data that is a claim check stands before its first use on a line
 of its own, `{"blob": "sha256:<hex>", "data": <the data>}`, or with its bytes as `base64` where JSON on one line would
-not be the same bytes. A file is read as a stream; only where each event begins is kept in memory.
+not be the same bytes. A file is read as a stream; only where each event begins is kept in memory. Where files overlap,
+or one is several put together, an event stands once; two that are in each other's place are refused.
 """
 
 from array import array
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -56,17 +58,24 @@ class FileSource:
     """Files of exported events, read in the order given."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Raises `NoSource` where a line is no event."""
+        """Raises `NoSource` where a line is no event, or where lines contradict one another."""
         self._paths = self.paths = list(paths)
         self.name = ", ".join(map(str, paths))
         self._rollouts: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
         self._blobs: dict[str, _Place] = {}
-        self._outlines: defaultdict[tuple[int, str], array[int]] = defaultdict(lambda: array("Q"))
+        self._outlines: dict[tuple[int, str], array[int]] = {}
         """By file and partition, each of which is in the order of its log."""
         self._revisions = array("Q")
         self._deployment = array("Q")
+        self._asked: set[str] = set()
+        """Rollouts whose request was met."""
+        self._copied: set[str] = set()
+        """Rollouts whose request stands more than once."""
+        self._copies: set[int] = set()
+        """The lines of events that stand before too."""
         for place, line in self._lines():
             self._note(place, line)
+        self._leave_out_copies()
 
     async def history(self, rollout_id: str) -> list[Recorded]:
         """See `Source`."""
@@ -99,7 +108,10 @@ class FileSource:
 
     async def deployment(self) -> list[Recorded]:
         """See `Source`."""
-        return list(self._read(self._deployment))
+        found: dict[bytes, Recorded] = {}
+        for recorded in self._read(self._deployment):
+            found.setdefault(recorded.raw, recorded)
+        return list(found.values())
 
     @property
     def rollouts(self) -> list[str]:
@@ -114,7 +126,7 @@ class FileSource:
     def events(self) -> Iterator[Recorded]:
         """All events, in their order."""
         for place, line in self._lines():
-            if not _HEAD.decode(line).blob:
+            if place.line not in self._copies and not _HEAD.decode(line).blob:
                 yield self._recorded(place, line.rstrip(b"\r\n"))
 
     def _lines(self) -> Iterator[tuple[_Place, bytes]]:
@@ -146,12 +158,47 @@ class FileSource:
             )
         if head.rolloutid and head.type != "cancel.requested":  # of its run, as in a log: no part of its trajectory
             self._rollouts[head.rolloutid].extend(place)
+        if head.type == _OUTLINE[0]:
+            (self._copied if head.rolloutid in self._asked else self._asked).add(head.rolloutid)
         if head.type in _OUTLINE:
-            self._outlines[place.file, ".".join(head.subject.split(".", 2)[:2])].extend(place)
+            of = place.file, ".".join(head.subject.split(".", 2)[:2])
+            self._outlines.setdefault(of, array("Q")).extend(place)
         elif head.type == "rollout.revised":
             self._revisions.extend(place)
         elif head.type.startswith("deployment."):
             self._deployment.extend(place)
+
+    def _leave_out_copies(self) -> None:
+        """Of each rollout that stands more than once, keeps the first of each event. Raises `NoSource`."""
+        outlined: set[int] = set()
+        """Lines of their requests and ends that are left out of the outlines."""
+        for rollout in self._copied:
+            places = self._rollouts[rollout]
+            first: dict[str, tuple[int, bytes]] = {}
+            outline: list[_Place] = []
+            end: _Place | None = None
+            for place, recorded in zip(_places(places), self._read(places), strict=True):
+                digest = blake2b(recorded.raw, digest_size=16).digest()
+                line, stood = first.setdefault(recorded.subject, (place.line, digest))
+                if stood != digest:
+                    raise NoSource(
+                        f"{self._paths[place.file]}:{place.line}: line {line} of what is read has another event in its "
+                        f"place, {recorded.subject}: these are not exports of one log"
+                    )
+                if line != place.line:
+                    self._copies.add(place.line)
+                if recorded.event.type in _OUTLINE:
+                    outline.append(place)
+                    if line == place.line and recorded.event.type != _OUTLINE[0]:
+                        end = place
+            self._rollouts[rollout] = _without(places, self._copies)
+            # the request before the end in its file: those of other files may be read after that end
+            before = [place for place in outline if end and place.file == end.file and place.line < end.line]
+            kept = before[-1] if before else outline[0]
+            outlined |= {place.line for place in outline if place not in (kept, end)}
+        if self._copied:
+            self._outlines = {of: _without(places, outlined) for of, places in self._outlines.items()}
+            self._revisions = _without(self._revisions, self._copies)
 
     async def _stream(self, places: "array[int]") -> AsyncIterator[Recorded]:
         for recorded in self._read(places):
@@ -160,8 +207,7 @@ class FileSource:
     def _read(self, places: "array[int]") -> Iterator[Recorded]:
         opened: dict[int, BinaryIO] = {}
         try:
-            for start in range(0, len(places), _FIELDS):
-                place = _Place(*places[start : start + _FIELDS])
+            for place in _places(places):
                 if place.file not in opened:
                     opened[place.file] = self._paths[place.file].open("rb")
                 opened[place.file].seek(place.offset)
@@ -176,6 +222,15 @@ class FileSource:
         except InvalidEvent as error:
             raise NoSource(f"{self._paths[place.file]}:{place.line}: {error}") from error
         return Recorded(seq=place.line, subject=event.subject, event=event, raw=line)
+
+
+def _places(places: "array[int]") -> Iterator[_Place]:
+    for start in range(0, len(places), _FIELDS):
+        yield _Place(*places[start : start + _FIELDS])
+
+
+def _without(places: "array[int]", lines: Collection[int]) -> "array[int]":
+    return array("Q", [field for place in _places(places) if place.line not in lines for field in place])
 
 
 def blob_line(reference: str, data: bytes) -> bytes:

@@ -61,9 +61,15 @@ async def check(source: FileSource, bus: Bus) -> int:
             f"its own, with --output DIRECTORY or at another server"
         )
     there = 0
+    met: dict[str, bytes] = {}
     for recorded in source.events():
         _check_place(recorded, bus.config)
         if not recorded.event.rolloutid or recorded.event.type == "cancel.requested":
+            if met.setdefault(recorded.subject, digest := _digest(recorded)) != digest:
+                raise CannotImport(
+                    f"event {recorded.seq} of {source.name}: {recorded.subject} stands before, and says "
+                    f"something else: these are not exports of one log"
+                )
             found = await bus.last(recorded.subject)
             there += found is not None
             _refuse(recorded, found)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from secrets import token_hex
+from shutil import rmtree
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ import yaml
 
 from bus import Bus, EmbeddedServer, LogConfig
 from bus.run_folder import CONFIG, LOG
-from replay.commands.common import Json, Url, console, run_async, write_json
+from replay.commands.common import Json, console, run_async, write_json
 from replay.errors import Contradicted, Misused
 from replay.file_source import FileSource
 from replay.imports import Imported, import_events, log_of_file
@@ -27,7 +28,10 @@ def add_to(app: typer.Typer) -> None:
 def import_file(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files of exported events.", show_default=False)],
     *,
-    url: Url = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="nats://HOST:PORT", help="Into the log at this server.", show_default=False),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="A new directory, with a log of its own.", show_default=False),
@@ -38,11 +42,12 @@ def import_file(
 
     With --output the log is in a new directory, which every command reads with
     --run DIRECTORY; where that is in results/, its runs are named and listed
-    like those that ran here. With --url it is the log at that server, which is made if
-    it is not there. Events keep their IDs: what the log has already is left as
-    it is, and importing twice adds nothing. Where it has another event in the
-    same place, nothing is written. A log that workers serve is refused, since
-    they would take the recorded requests for new ones.
+    like those that ran here. With --url it is the log at that server, which is
+    made if it is not there. Events keep their IDs: what the log has already is
+    left as it is, and importing twice adds nothing; files may overlap. Where
+    the log, or another file, has another event in the same place, nothing is
+    written. A log that workers serve is refused, since they would take the
+    recorded requests for new ones.
 
     Ends with 0, with 1 if the log contradicts the file, with 2 if it does not
     take it.
@@ -76,11 +81,16 @@ def import_file(
 async def _import(files: list[Path], url: str | None, output: Path | None) -> Imported:
     source = FileSource(files)
     log = await log_of_file(source)
-    async with _connected(log, url, output) as bus:
-        await bus.ensure_log()
-        imported = await import_events(source, bus)
-    if output is not None:
-        await note_imported(output, source)
+    try:
+        async with _connected(log, url, output) as bus:
+            await bus.ensure_log()
+            imported = await import_events(source, bus)
+        if output is not None:
+            await note_imported(output, source)
+    except BaseException:
+        if output is not None:  # half an import looks like a run
+            rmtree(output, ignore_errors=True)
+        raise
     return imported
 
 

@@ -166,3 +166,16 @@ def test_each_run_of_an_imported_log_is_listed_and_named_like_one_that_ran_here(
     assert json.loads(replay("stats", "r1", "--quick", "--json")[1])["rollouts"] == 2
     (verdict,) = map(json.loads, replay("verify", "last", "--run", "r1", "--json")[1].splitlines())
     assert verdict["rollout_id"] == "r1-00001-00", "the last one of the run, not of its directory"
+
+
+def test_an_import_that_is_refused_leaves_no_directory_behind(replay: Replay, tmp_path: Path) -> None:
+    """Else half of it is listed as a run, and the corrected file does not get its name."""
+    write(tmp_path / "log.jsonl", recorded_run(1))
+    text = (tmp_path / "log.jsonl").read_text()
+    (tmp_path / "ended.jsonl").write_text(text.replace('"reward":', '"reward": '))
+    (tmp_path / "deployed.jsonl").write_text(text.replace('"partitions":', '"partitions": '))
+    for other in ("ended.jsonl", "deployed.jsonl"):
+        code, _, err = replay("import", "log.jsonl", other, "--output", "results/old")
+        assert (code, "not exports of one log" in " ".join(err.split())) == (2, True), err
+        assert not (tmp_path / "results" / "old").exists()
+    assert replay("import", "log.jsonl", "log.jsonl", "--output", "results/old", "--json")[0] == 0

@@ -6,7 +6,9 @@ import pytest
 from contracts.codec import decode, encode
 from contracts.events import Recorded
 from replay.errors import NoSource
+from replay.facts import facts_of
 from replay.file_source import FileSource, export_lines
+from replay.rows import rows
 from replay.source import load
 from tests.unit.replay.examples import GOLDEN, recorded_run
 
@@ -94,3 +96,42 @@ def test_a_line_that_is_no_event_is_told_with_file_and_line(tmp_path: Path, line
 def test_a_file_that_cannot_be_read_is_told_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(NoSource, match=r"nothing\.jsonl cannot be read: No such file"):
         FileSource([tmp_path / "nothing.jsonl"])
+
+
+async def test_where_files_overlap_an_event_stands_once(tmp_path: Path) -> None:
+    """Exports of a rollout at several times, and of its whole run, are what the last one of them is."""
+    log = recorded_run(2).log
+    ended = [event for event in log if event.event.rolloutid == "r1-00000-00"]
+    whole = exported(tmp_path / "run.jsonl", log)
+    early = exported(tmp_path / "early.jsonl", ended[:4])
+    joined = tmp_path / "joined.jsonl"
+    joined.write_bytes(early.read_bytes() + whole.read_bytes() + whole.read_bytes())
+    alone = FileSource([whole])
+    for files in ([early, whole], [whole, early], [whole, whole], [joined], [joined, early]):
+        source = FileSource(files)
+        for rollout in ("r1-00000-00", "r1-00001-00"):
+            assert [event.raw for event in await source.history(rollout)] == [
+                event.raw for event in await alone.history(rollout)
+            ]
+        assert [event.raw for event in await source.deployment()] == [event.raw for event in await alone.deployment()]
+        assert [row.rollout_id async for row in rows(source, await facts_of(source))] == ["r1-00000-00", "r1-00001-00"]
+        assert {event.raw for event in source.events()} == {event.raw for event in log}
+
+
+async def test_a_rollout_that_one_file_has_in_flight_ends_as_in_the_other(tmp_path: Path) -> None:
+    """Also where its first copy stands behind an end that came later than its own."""
+    log = recorded_run(2).log
+    first, second = ([event for event in log if event.event.rolloutid == f"r1-0000{n}-00"] for n in (0, 1))
+    files = [exported(tmp_path / "a.jsonl", [*second, *first[:3]]), exported(tmp_path / "b.jsonl", first)]
+    source = FileSource(files)
+    found = [(row.rollout_id, row.outcome) async for row in rows(source, await facts_of(source))]
+    assert found == [("r1-00000-00", "completed"), ("r1-00001-00", "completed")]
+
+
+def test_files_that_contradict_one_another_are_refused_with_the_line(tmp_path: Path) -> None:
+    log = recorded_run(1).log
+    path = exported(tmp_path / "a.jsonl", log)
+    other = tmp_path / "b.jsonl"
+    other.write_bytes(path.read_bytes().replace(b'"reward":', b'"reward": '))
+    with pytest.raises(NoSource, match=r"b\.jsonl:\d+: line \d+ of what is read has another event in its place"):
+        FileSource([path, other])
