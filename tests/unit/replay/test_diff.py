@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from components.agents.base import AgentConfig
 from components.durable import Call
 from contracts.codec import decode, encode
 from contracts.events import CallError, Recorded
@@ -15,7 +16,7 @@ from contracts.tokens import Capture, pack_ids, pack_logprobs
 from replay.diff import difference
 from replay.trajectory import Trajectory
 from replay.words import changes, word_pieces
-from tests.unit.replay.examples import CALC, calculator, task, trajectory_of
+from tests.unit.replay.examples import CALC, Delegating, calculator, task, trajectory_of
 from tests.unit.replay.recorder import Answer, Recorder, model_reply
 from tests.unit.replay.test_cli import Replay, replay, write
 
@@ -157,3 +158,18 @@ def test_r7_diff_ends_with_0_1_or_2(replay: Replay, tmp_path: Path) -> None:
     assert "reward 1 → 1 (+0)" in out
     code, _, err = replay("diff", "r1-00000-00", "--file", log)
     assert (code, "is no fork" in err) == (2, True)
+
+
+def test_how_long_an_agent_that_was_called_took_is_no_difference() -> None:
+    """Its result says that too, beside what the calls under it say."""
+    recorder = Recorder({**CALC, "boss": (Delegating, AgentConfig(model="policy"))}, calculator)
+    recorder.rollout("r1-00000-00", "boss", task())
+    one = trajectory_of(recorder)
+    replied = one.calls["m_0"].replied
+    assert replied is not None
+    result = msgspec.json.decode(replied.event.data)
+    result["stats"]["timings"]["total_s"] += 1.5
+    slower = msgspec.structs.replace(replied.event, data=msgspec.Raw(msgspec.json.encode(result)))
+    changed = Recorded(seq=replied.seq, subject=replied.subject, event=slower, raw=encode(slower))
+    other = Trajectory(one.rollout_id, [changed if event is replied else event for event in one.events])
+    assert (difference(one, other).verdict, difference(one, other).first) == ("same", None)
