@@ -27,10 +27,7 @@ from contracts.events import CallError
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult
 from replay.errors import BrokenHistory
-from replay.trajectory import AgentRun, Trajectory
-
-FROM_OUTSIDE: Final = frozenset({"deadline", "cancelled", "poison", "internal", "nondeterminism"})
-"""Failures that a worker may give a rollout whose code has not ended; the code need not come to them again."""
+from replay.trajectory import AgentRun, Trajectory, by_its_code
 
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
 _PLACE: Final = re.compile(r" \([^()]*:\d+\)\Z")
@@ -84,7 +81,7 @@ def departure_of(
     Raises `BrokenHistory` where the recorded events are no history of one execution.
     """
     was = trajectory.ending(run.replied)
-    ended_itself = was is not None and not (isinstance(was, RolloutFailure) and was.kind in FROM_OUTSIDE)
+    ended_itself = by_its_code(was)
     execution = execution_in(trajectory, run, agent, config)
     try:
         reexecute(execution, msgspec.structs.replace(history_in(trajectory, run), complete=ended_itself, loose=loose))

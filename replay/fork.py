@@ -25,7 +25,7 @@ from replay.edits import Edit, edited_reply, edited_task
 from replay.errors import Misused
 from replay.payloads import Heads
 from replay.points import Point
-from replay.trajectory import Call, Trajectory
+from replay.trajectory import Call, Trajectory, by_its_code
 
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
 
@@ -52,7 +52,8 @@ class Plan:
         """
         self.parent, self.changes = parent, changes
         self._target = _target(at, changes.edit)
-        self._end = at.seq is None
+        self._whole = at.seq is None and by_its_code(parent.outcome)
+        """Whether it is the identical trajectory, with what was open when its code ended."""
         if self._target is None:
             self._before = at.seq
         else:
@@ -150,9 +151,9 @@ class Plan:
         return Trajectory(rollout, events, heads.payloads)
 
     def _is_shared(self, call: Call) -> bool:
-        if self._end or call is self._target:
+        if self._whole or call is self._target:
             return True
-        return call.replied is not None and call.replied.seq < (self._before or 0)
+        return call.replied is not None and call.replied.seq < self.before
 
     def _copied(self) -> list[Recorded]:
         keys = {call.key for call in self.shared}
@@ -179,7 +180,7 @@ class Plan:
         before, requested = self.parent.request.fork, self.parent.requested
         replies = len([call for call in self.shared if call.replied is not None])
         seeds = before.seeds if before is not None else ((0, self.parent.rollout_id),)
-        if not self._end:
+        if not self._whole:
             own = f"{self.changes.seed}/{index}" if self.changes.seed else rollout_id
             seeds = (*(phase for phase in seeds if phase[0] < replies), (replies, own))
         known = before.nested if before is not None else {}

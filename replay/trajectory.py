@@ -74,7 +74,14 @@ class Adoption(msgspec.Struct, kw_only=True):
 
 ENDS: Final = frozenset({"rollout.completed", "rollout.failed", "rollout.cancelled"})
 """Types of the terminal events."""
+_FROM_OUTSIDE: Final = frozenset({"deadline", "cancelled", "poison", "internal", "nondeterminism"})
+"""Failures that a worker may give a rollout whose code has not ended."""
 _ADOPTED: Final = msgspec.json.Decoder(Adopted)
+
+
+def by_its_code(ending: RolloutResult | RolloutFailure | None) -> bool:
+    """Whether an agent's code came to this end, as it must again; not where it was cut off, or has not ended."""
+    return ending is not None and not (isinstance(ending, RolloutFailure) and ending.kind in _FROM_OUTSIDE)
 
 
 class Trajectory:

@@ -303,3 +303,34 @@ def test_captures_go_along_where_they_were_fetched_and_code_is_tried_without_the
         ]
         assert copied == [captures.get("sha256:aa", b"null")] * len(seqs)
         assert ahead(planned, "calc")[1] is not None
+
+
+@pytest.mark.parametrize("agent", ["calc", "patient", "delegating"])
+def test_at_the_end_of_a_rollout_that_has_not_ended_what_is_open_is_asked_again(agent: str) -> None:
+    """Nobody would answer what is copied: the fork would wait for ever."""
+    for replies in range(4):
+        recorder = Recorder(AGENTS, calculator)
+        recorder.rollout("r1-00000-00", agent, task(), stop_after=replies)
+        parent = trajectory_of(recorder)
+        if parent.ended is not None:
+            continue
+        planned = plan(parent, "end")
+        assert all(call.replied is not None for call in planned.shared)
+        opened = {key: call.what for key, call in parent.calls.items() if call.replied is None and "--" not in key}
+        keys, result = ahead(planned, agent)
+        assert result is None
+        assert {key for key, what in opened.items() if what != "timer"} <= set(keys) <= set(opened)
+        assert keys, "its code waits for something; it may have given up a timer"
+
+
+async def test_whatif_at_the_end_of_a_rollout_that_has_not_ended_tells_what_it_waits_for(tmp_path: Path) -> None:
+    recorder = recorded_run(0)
+    recorder.rollout("r1-00000-00", "calc", task(), stop_after=1)
+    (tmp_path / "log.jsonl").write_bytes(b"\n".join(export_lines(recorder.log, {})))
+    source = FileSource([tmp_path / "log.jsonl"])
+    parent = await load(source, "r1-00000-00")
+    async with Bulk(source, await facts_of(source), None, []) as bulk:
+        found = await whatif(plan(parent, "end"), bulk)
+    assert found.verdict == "same"
+    opened = [key for key, call in parent.calls.items() if call.replied is None]
+    assert [(call.key, call.compared) for call in found.calls] == [(key, "same") for key in opened]
