@@ -214,8 +214,8 @@ def _target(call: Call) -> str:
 def _result(trajectory: Trajectory) -> bytes:
     """How it ended, without the conversation, which is compared call by call, and without what was counted."""
     match trajectory.outcome:
-        case RolloutResult() as found:
-            return msgspec.json.encode({"reward": found.reward, **found.extra})
+        case RolloutResult():
+            return msgspec.json.encode({"reward": trajectory.reward, **trajectory.extra})
         case RolloutFailure() as found:
             return msgspec.json.encode({"kind": found.kind, "message": found.message})
     return b"null"

@@ -3,7 +3,7 @@
 Pure. The data of requests and replies stands in it as it was recorded.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 import msgspec
@@ -60,7 +60,11 @@ class RolloutHead(msgspec.Struct, frozen=True, kw_only=True):
     environment: str
     outcome: str
     reward: float | None
-    extra: dict[str, msgspec.Raw]
+    """Of the latest revision."""
+    first_reward: float | None
+    """That it ended with."""
+    extra: Mapping[str, msgspec.Raw]
+    """What the verifier said beside the reward."""
     error: RolloutFailure | None
     stats: RolloutStats | None
     started: datetime
@@ -100,7 +104,8 @@ def head(trajectory: Trajectory, facts: Facts) -> RolloutHead:
         environment=facts.environment(request.agent),
         outcome=trajectory.state,
         reward=trajectory.reward,
-        extra=outcome.extra if isinstance(outcome, RolloutResult) else {},
+        first_reward=trajectory.first_reward,
+        extra=trajectory.extra,
         error=outcome if isinstance(outcome, RolloutFailure) else None,
         stats=outcome.stats if outcome is not None else None,
         started=trajectory.started,

@@ -4,6 +4,7 @@ Called by `replay show` and by the page that `export` writes. The facts come fro
 the deployment recorded of its workers.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -98,12 +99,16 @@ def _group(request: RolloutRequest) -> str:
 
 
 def _reward(trajectory: Trajectory, outcome: RolloutResult) -> str:
-    components = outcome.extra.get("reward_components")
-    told = reward_text(outcome.reward, msgspec.json.decode(components) if components is not None else None)
+    told = f"completed, reward {_parts(trajectory.reward, trajectory.extra)}"
     if not trajectory.revisions:
-        return f"completed, reward {told}"
+        return told
     times = counted(len(trajectory.revisions), "time")
-    return f"completed, reward {number(trajectory.reward)}; {told} before it was revised {times}"
+    return f"{told}; {_parts(outcome.reward, outcome.extra)} before it was revised {times}"
+
+
+def _parts(reward: float | None, extra: Mapping[str, msgspec.Raw]) -> str:
+    components = extra.get("reward_components")
+    return reward_text(reward, msgspec.json.decode(components) if components is not None else None)
 
 
 def _counts(stats: RolloutStats) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from replay.items import Said, call_text, said_of_item, said_of_output
 from replay.page import Page, Wrap, cut, number, safe, seconds
 from replay.rows import outcome_text
 from replay.timeline import News, Step, timeline
-from replay.trajectory import Call, Trajectory, is_fork_point, worker_of
+from replay.trajectory import REVISED, Call, Trajectory, is_fork_point, worker_of
 
 LINES: Final = 12
 CHARACTERS: Final = 1200
@@ -50,6 +50,7 @@ class Story:
         """Writes the whole story."""
         self.draw_steps()
         self._ending()
+        self._revisions()
 
     def draw_steps(self) -> None:
         """Writes what happened so far, and not how it stands."""
@@ -67,7 +68,7 @@ class Story:
                     adopted = f"forked: {step.adoption.worker} went on from here"
                 self._heading(step, Text(adopted, style="bold yellow"))
                 self._page.blank()
-            elif step.other is not None:
+            elif step.other is not None and step.other.event.type != REVISED:
                 event = step.other.event
                 self._heading(step, Text(safe(f"{event.type} by {event.source}"), style="bold"))
                 self._json("", self._trajectory.data(event))
@@ -209,6 +210,17 @@ class Story:
             for name, value in outcome.details.items():
                 if value not in outcome.message:
                     self._said([Said(name, value.rstrip(), "dim")], wrap="never", end=True)
+
+    def _revisions(self) -> None:
+        """Later scores: they stand behind the end, and change what it came to."""
+        written = (recorded for recorded in self._trajectory.others if recorded.event.type == REVISED)
+        for recorded, revised in zip(written, self._trajectory.revisions, strict=True):
+            components = revised.extra.get("reward_components")
+            parts = msgspec.json.decode(components) if components is not None else None
+            same = ", as before" if revised.reward == revised.was else ""
+            told = Text.assemble(("revised", "bold"), f"  reward {reward_text(revised.reward, parts)}{same}")
+            by = Text(f"by {worker_of(recorded.event)}", style="dim")
+            self._page.write(told, first=_clock(self._trajectory.offset(recorded)), rest=" " * _TIME, right=by)
 
     # --- lines -------------------------------------------------------------------------------------------------
 

@@ -224,6 +224,13 @@ class Trajectory:
         return self.outcome.reward if isinstance(self.outcome, RolloutResult) else None
 
     @property
+    def extra(self) -> Mapping[str, msgspec.Raw]:
+        """What the verifier said beside the reward: in the latest revision, as the reward is."""
+        if not isinstance(self.outcome, RolloutResult):
+            return {}
+        return self.revisions[-1].extra if self.revisions else self.outcome.extra
+
+    @property
     def workers(self) -> list[str]:
         """All workers that wrote an event of the rollout, in the order of their first. Who revises it is none."""
         written = (recorded.event for recorded in self.events if recorded is not self.requested)

@@ -70,7 +70,7 @@ def _ending(trajectory: Trajectory) -> str:
     if isinstance(outcome, RolloutResult):
         extra = "".join(
             f'<div class="label">{_text(name)}</div>{_pre(bytes(value).decode(errors="replace"))}'
-            for name, value in outcome.extra.items()
+            for name, value in trajectory.extra.items()
         )
         return f"<h2>{_badge(trajectory)}</h2>{extra}"
     return f'<h2 class="bad">{_text(trajectory.state)}: {_text(outcome.kind)}</h2>{_failure_text(outcome)}'

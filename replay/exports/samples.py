@@ -30,7 +30,6 @@ def sample_lines(trajectory: Trajectory) -> Iterator[bytes]:
         why = next((call.why for call in found.refused), "none was captured (`token_ids: true` in the model's config)")
         raise CannotExport(f"rollout {rollout} has no token to train on: {why}")
     request = trajectory.request
-    extra = trajectory.revisions[-1].extra if trajectory.revisions else outcome.extra
     scored = {
         "run_id": request.run_id,
         "agent": request.agent,
@@ -38,7 +37,7 @@ def sample_lines(trajectory: Trajectory) -> Iterator[bytes]:
         "task_index": request.task_index,
         "rollout_index": request.rollout_index,
         "reward": trajectory.reward,
-        "reward_components": bytes(extra.get("reward_components", b"{}")).decode(),
+        "reward_components": bytes(trajectory.extra.get("reward_components", b"{}")).decode(),
     }
     for sample in found.samples:
         yield msgspec.json.encode(_line(sample, scored)) + b"\n"

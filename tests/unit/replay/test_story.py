@@ -9,7 +9,8 @@ from components.agents.base import AgentConfig
 from components.durable import Call
 from contracts.events import CallError
 from contracts.responses import function_call, output_message
-from replay.header import draw_header
+from replay.document import document
+from replay.header import draw_header, header_lines
 from replay.page import cut, safe, seconds
 from replay.story import Story, reward_text
 from replay.trajectory import Trajectory
@@ -178,11 +179,46 @@ def test_an_adoption_is_told_where_it_happened() -> None:
 def test_an_event_of_a_type_that_is_not_known_is_shown_as_it_stands() -> None:
     """R5, the reading part."""
     recorder = recorded_run(1)
-    subject = SUBJECTS.revised("r1", "r1-00000-00", 1)
-    recorder.write("rollout.revised", subject, b'{"reward": 0.5}', rolloutid="r1-00000-00")
+    recorder.write(
+        "rollout.praised", "jetgym.0.rollout.praised.r1.r1-00000-00", b'{"by": 0.5}', rolloutid="r1-00000-00"
+    )
     story = told(trajectory_of(recorder))
-    assert "rollout.revised by orchestrator/o1" in story
-    assert '"reward": 0.5' in story
+    assert "rollout.praised by orchestrator/o1" in story
+    assert '"by": 0.5' in story
+
+
+def test_later_scores_stand_behind_the_end_and_the_reward_has_the_parts_of_the_latest() -> None:
+    """In the header, in JSON and as a page: what it ended with is told beside it."""
+    recorder = recorded_run(1)
+    for number, was in ((1, 1.0), (2, 0.5)):
+        revised = {"reward": 0.5, "was": was, "extra": {"reward_components": {"right": 0.5, "short": 0.0}}}
+        recorder.write(
+            "rollout.revised",
+            SUBJECTS.revised("r1", "r1-00000-00", number),
+            msgspec.json.encode(revised),
+            rolloutid="r1-00000-00",
+            source="replay/replay-1",
+        )
+    trajectory = trajectory_of(recorder)
+    end = told(trajectory).splitlines()[-3:]
+    for line, part in zip(
+        end,
+        (
+            "completed  reward 1 ",
+            "revised  reward 0.5 = right 0.5 + short 0 ",
+            "revised  reward 0.5 = right 0.5 + short 0, as before ",
+        ),
+        strict=True,
+    ):
+        assert part in line
+    assert "by replay-1" in end[1]
+    (outcome,) = [value for label, value in header_lines(trajectory, facts(recorder)) if label == "outcome"]
+    assert outcome == (
+        "completed, reward 0.5 = right 0.5 + short 0; 1 = right 0.75 + short 0.25 before it was revised 2 times"
+    )
+    found = msgspec.json.decode(b"".join(document(trajectory, facts(recorder))))
+    assert (found["reward"], found["first_reward"]) == (0.5, 1)
+    assert found["extra"]["reward_components"] == {"right": 0.5, "short": 0.0}
 
 
 def test_the_header_names_who_what_and_how() -> None:
