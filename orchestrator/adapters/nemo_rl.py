@@ -26,6 +26,7 @@ from orchestrator.errors import (
 from orchestrator.submission import bad_task
 from orchestrator.token_fields import FIELDS
 from orchestrator.trainer import Trainer
+from orchestrator.trainer_options import PATIENCE_S, check_seconds
 
 CALL: Final = "_jetgym_call"
 """A field of the task: which call of `run_examples` asked. The same row asked for in two calls is two rollouts."""
@@ -51,7 +52,14 @@ class _Call:
 class RolloutStream:
     """What NeMo RL calls its rollout collection helper, over a deployment of JetGym."""
 
-    def __init__(self, trainer: Trainer, *, agent: str | None = None, on_break: OnBreak = "raise") -> None:
+    def __init__(
+        self,
+        trainer: Trainer,
+        *,
+        agent: str | None = None,
+        on_break: OnBreak = "raise",
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         """Takes over the trainer's feed.
 
         Args:
@@ -60,12 +68,15 @@ class RolloutStream:
             on_break: what becomes of a rollout whose tokens do not go on from turn to turn: its awaitable raises
                 `NotContiguous`, or its first stretch keeps its tokens and the row is marked `mask_sample`, not to be
                 trained on.
+            patience_s: seconds in which a rollout must end while any is awaited; else whatever is awaited raises
+                `FeedStarved`. Where an agent's `deadline_s` is longer, give more than that; `math.inf`: for ever.
 
         Raises `UsageError` for a trainer with `max_lag`.
         """
         if trainer.pacing.max_lag is not None:
             raise UsageError("NeMo RL waits for every rollout that it asks for: open its trainer without max_lag")
-        self._trainer, self._agent, self._on_break = trainer, agent, on_break
+        check_seconds("patience_s", patience_s)
+        self._trainer, self._agent, self._on_break, self._patience_s = trainer, agent, on_break, patience_s
         self._calls: dict[str, _Call] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._feeding: asyncio.Task[None] | None = None
@@ -81,7 +92,8 @@ class RolloutStream:
         """Asks for a rollout of each row; as many awaitables as rows, the first for the rollout that finishes first.
 
         An awaitable raises `NoTrajectory` for a rollout that failed or has no tokens, `NotContiguous` as `on_break`
-        says, `InputError` or `UsageError` where a row of the call cannot be asked for, and what befell the log.
+        says, `InputError` or `UsageError` where a row of the call cannot be asked for, `AdapterError` where the stream
+        was closed, and what befell the log.
         A rollout is committed when its awaitable is done.
         """
         if self._error is not None:
@@ -94,9 +106,10 @@ class RolloutStream:
         return (self._next(call) for _ in examples)
 
     async def close(self) -> None:
-        """Ends what runs; what was not awaited comes again to nobody."""
+        """Ends what runs; what was not awaited comes again to nobody, and what is awaited raises `AdapterError`."""
         for task in self._tasks:
             task.cancel()
+        self._fail(AdapterError("the stream of rollouts was closed"))
         for task in list(self._tasks):
             with suppress(asyncio.CancelledError):
                 await task
@@ -134,7 +147,7 @@ class RolloutStream:
                 return
 
     async def _take(self) -> None:
-        async for batch in self._trainer.feed(rollouts=1):
+        async for batch in self._trainer.feed(rollouts=1, patience_s=self._patience_s):
             for rollout in batch.rollouts:
                 line = await rollout.line()
                 name, place = line.pop(CALL, ""), line.pop(PLACE, 0)
@@ -176,14 +189,18 @@ class RolloutStream:
             try:
                 await work
             except Exception as error:  # noqa: BLE001 - raised where NeMo RL waits
-                self._error = error
-                for call in self._calls.values():
-                    call.ended.put_nowait(error)
+                self._fail(error)
 
         task = asyncio.create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def _fail(self, error: Exception) -> None:
+        """Nothing more will come."""
+        self._error = error
+        for call in self._calls.values():
+            call.ended.put_nowait(error)
 
 
 def _agent_of(row: object) -> str | None:

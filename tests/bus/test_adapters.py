@@ -18,7 +18,15 @@ from contracts.tokens import Capture, PolicySpan
 from orchestrator import Trainer
 from orchestrator.adapters.nemo_rl import RolloutStream
 from orchestrator.adapters.trl import RolloutWorker
-from orchestrator.errors import InputError, NotContiguous, NoTrajectory, UsageError, WorkerStalled
+from orchestrator.errors import (
+    AdapterError,
+    FeedStarved,
+    InputError,
+    NotContiguous,
+    NoTrajectory,
+    UsageError,
+    WorkerStalled,
+)
 from orchestrator.token_fields import FIELDS
 from tests.bus.trainers import Agents, deployed, number, tasks
 from tests.unit.contracts.conversations import capture, logprob
@@ -408,16 +416,14 @@ async def test_nemo_rl_hears_that_what_it_asks_for_cannot_be_asked(server: str, 
 
 
 async def test_nemo_rl_gets_its_good_rows_beside_a_bad_one_and_after_a_long_rest(
-    server: str, config: LogConfig, monkeypatch: pytest.MonkeyPatch
+    server: str, config: LogConfig
 ) -> None:
-    feed = Trainer.feed
-    monkeypatch.setattr(Trainer, "feed", lambda trainer, **options: feed(trainer, patience_s=0.2, **options))
     async with (
         deployed(server, config) as agents,
         Trainer.connect(server, run="grpo", namespace=config.namespace) as trainer,
     ):
         speak(agents, lambda _: TWO_TURNS)
-        stream = RolloutStream(trainer)
+        stream = RolloutStream(trainer, patience_s=0.2)
         good = list(stream.run_examples(rows(1)))
         wrong: list[tuple[Any, str]] = [
             ({"responses_create_params": 5}, "row 0: responses_create_params"),
@@ -435,3 +441,33 @@ async def test_nemo_rl_gets_its_good_rows_beside_a_bad_one_and_after_a_long_rest
             await asyncio.sleep(0.5)  # more than the patience of the feed
             assert len(await asyncio.gather(*stream.run_examples(rows(2)))) == 2
         await stream.close()
+
+
+async def test_nemo_rl_is_told_where_nothing_ends_for_too_long_and_where_the_stream_was_closed(
+    server: str, config: LogConfig
+) -> None:
+    """Nobody awaits for ever what will not come."""
+
+    async def unending(event: Event, request: RolloutRequest) -> None: ...
+
+    async with (
+        deployed(server, config) as agents,
+        Trainer.connect(server, run="grpo", namespace=config.namespace) as trainer,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        agents.behave = unending
+        short = RolloutStream(trainer, patience_s=0.2)
+        for each in short.run_examples(rows(2)):
+            with pytest.raises(FeedStarved, match="no batch of 1 rollouts: nothing that it lacks has come for"):
+                await each
+        await short.close()
+        stream = RolloutStream(trainer, patience_s=math.inf)
+        waiting = [asyncio.ensure_future(each) for each in stream.run_examples(rows(2))]
+        while trainer.state().unfinished_rollouts < 4:
+            await asyncio.wait(waiting, timeout=0.01)
+        await stream.close()
+        for each in waiting:
+            with pytest.raises(AdapterError, match="the stream of rollouts was closed"):
+                await each
+        with pytest.raises(AdapterError, match="the stream of rollouts was closed"):
+            stream.run_examples(rows(1))
