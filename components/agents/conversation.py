@@ -116,7 +116,7 @@ def _sums(details: Sequence[ApiModel | None]) -> dict[str, int]:
     """Each count that some turn knows, summed; what no turn knows is left out: unknown is not zero."""
     counts: dict[str, int] = {}
     for turn in details:
-        for name, count in turn or ():
+        for name, count in () if turn is None else {**turn.__dict__, **(turn.model_extra or {})}.items():
             if isinstance(count, int):
                 counts[name] = counts.get(name, 0) + count
     return counts

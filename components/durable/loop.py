@@ -187,9 +187,9 @@ class RolloutLoop(asyncio.AbstractEventLoop):
         return f"{self.prefix}{branch.path}_{branch.calls}"
 
     def _next_key(self) -> str:
-        key = self.next_key
-        self._branch().calls += 1
-        return key
+        branch = self._branch()
+        branch.calls += 1
+        return f"{self.prefix}{branch.path}_{branch.calls - 1}"
 
     def _spinning(self, batch: list[Handle]) -> AgentSpins:
         reason = f"{MAX_STEPS} steps without waiting for a call; is there a loop around an `await` that never waits?"

@@ -11,7 +11,7 @@ held without going on.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -36,7 +36,7 @@ from components.workers.stops import UNCOUNTED
 from contracts.errors import InvalidName
 from contracts.events import CallError, Recorded
 from contracts.ids import check_name
-from contracts.rollouts import RolloutRequest, RolloutResult
+from contracts.rollouts import RolloutRequest, RolloutResult, RolloutStats
 
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
 CANCEL_S: Final = 0.05
@@ -287,13 +287,13 @@ class AgentWorker:
         execution = rollout.execution
         if execution is not None and execution.done and not (rollout.sending or rollout.stale or rollout.ended):
             rollout.ended = True
-            self._spawn(rollout, self._finish(rollout, *ending(rollout.event, execution, rollout.stats)))
+            self._spawn(rollout, self._finish(rollout, partial(ending, rollout.event, execution)))
 
     async def _fail(self, rollout: Rollout, error: CallError) -> None:
         """Ends a rollout whose code has not ended by itself."""
         self._log.warning("rollout.failed", rollout=rollout.id, error=error.kind, message=error.message)
         rollout.ended = True
-        await self._finish(rollout, *failure(rollout.event, error, rollout.stats))
+        await self._finish(rollout, partial(failure, rollout.event, error))
 
     def _on_cancel(self, _rollout: str) -> None:
         if self._cancelling is None:
@@ -319,10 +319,11 @@ class AgentWorker:
         if begun and self._cancellations.of(rollout.id) is None:
             await cancel(self._bus, rollout.request.run_id, rollout.id, reason)
         self._log.info("rollout.cancelled", rollout=rollout.id, reason=reason)
-        await self._finish(rollout, *failure(rollout.event, cancelled(reason), rollout.stats))
+        await self._finish(rollout, partial(failure, rollout.event, cancelled(reason)))
 
-    async def _finish(self, rollout: Rollout, what: str, data: bytes) -> None:
-        await write_end(self._bus, rollout.event, what, data, rollout.stats)
+    async def _finish(self, rollout: Rollout, end: Callable[[RolloutStats], tuple[str, bytes]]) -> None:
+        stats = rollout.stats
+        await write_end(self._bus, rollout.event, *end(stats), stats)
         self._forget(rollout)
         rollout.delivery.ack()
 

@@ -21,6 +21,7 @@ from bus.errors import BusClosed
 from components.workers.answers import answer_to
 from components.workers.cancellations import Cancellations, cancelled
 from components.workers.ending import error_data
+from components.workers.places import Places
 from components.workers.spec import WorkerSpec
 from components.workers.stops import UNCOUNTED, UNSUSPECTED, in_a_row
 from components.workers.suspects import Suspect, say_trying, suspect
@@ -94,8 +95,7 @@ class Callee:
         self._pool: Pool | None = None
         self._spec: WorkerSpec
         self._concurrency = concurrency
-        self._room, self._turn = asyncio.Semaphore(concurrency), asyncio.Lock()
-        """A place for each call in progress, and whose turn it is to take some."""
+        self._places = Places(concurrency)
         self._tasks: dict[asyncio.Task[Any], _Work] = {}
         """Those at work on a call."""
         self._waiting: set[asyncio.Task[Any]] = set()
@@ -141,9 +141,9 @@ class Callee:
                 places = suspected.places if suspected else 1
                 if places > 1:
                     self._lend(1 - places)
-                await self._take(places)
+                await self._places.take(places)
                 if self._draining:
-                    self._give(places)
+                    self._places.give(places)
                     delivery.nak(RETURN_S)
                     continue
                 task = asyncio.create_task(self._handle(delivery, suspected))
@@ -167,17 +167,20 @@ class Callee:
         assert task is not None
         work = self._tasks.get(task)
         places = work.places if work is not None else 1
-        self._give(places)
+        self._places.give(places)
         self._lend(places)
         self._waiting.add(task)
         try:
             if self._draining:
                 task.cancel()
             await (asyncio.wait(others, timeout=seconds) if others else asyncio.sleep(seconds or 0.0))
+            await self._places.take(places)
+        except BaseException:
+            self._places.seize(places)  # `_finished` gives them back
+            raise
         finally:
             self._waiting.remove(task)
             self._lend(-places)
-            await self._take(places)  # also when cancelled: `_finished` gives them back
         if work is None or not work.delivery.redelivered:
             return
         if await self._bus.last(work.delivery.event.replyto) is not None:
@@ -188,7 +191,7 @@ class Callee:
         self._draining = True
         if self._pool is not None:
             await self._pool.stop()
-        self._give(self._concurrency)  # `serve` may wait for places with a request in its hands: it gives that back
+        self._places.give(self._concurrency)  # `serve` may wait with a request in its hands: it gives that back
         for task in self._waiting:
             task.cancel()
         if self._tasks:
@@ -205,18 +208,9 @@ class Callee:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         places = self._tasks.pop(task).places
-        self._give(places)
+        self._places.give(places)
         if places > 1:
             self._lend(places - 1)
-
-    async def _take(self, places: int) -> None:
-        async with self._turn:  # or two would wait for what each other has
-            for _ in range(places):
-                await self._room.acquire()
-
-    def _give(self, places: int) -> None:
-        for _ in range(places):
-            self._room.release()
 
     def _lend(self, places: int) -> None:
         """Has the pool ask for so many more, beside the one place that each request has by being here."""

@@ -13,14 +13,20 @@ async def never(_delivery: Delivery, _data: bytes) -> Reply:
     raise AssertionError
 
 
+def all_taken(callee: Callee) -> bool:
+    """Whether the one place of it is taken."""
+    return callee._places.free <= 0
+
+
 async def test_a_call_that_waits_holds_no_place_and_has_one_again_when_it_goes_on() -> None:
     callee = Callee(cast("Bus", None), never, concurrency=1)
-    room, held = callee._room, []
+    held = []
 
     async def call() -> None:
-        async with room:
-            await callee.wait(0.01)
-            held.append(room.locked())
+        await callee._places.take(1)
+        await callee.wait(0.01)
+        held.append(all_taken(callee))
+        callee._places.give(1)
 
     async with asyncio.timeout(10):
         calls = [asyncio.create_task(call()) for _ in range(2)]
@@ -28,26 +34,29 @@ async def test_a_call_that_waits_holds_no_place_and_has_one_again_when_it_goes_o
         assert len(callee._waiting) == len(calls)
         await asyncio.gather(*calls)
     assert held == [True, True]
-    assert not room.locked()
+    assert not all_taken(callee)
 
 
-async def test_a_place_that_a_cancelled_call_had_given_back_is_not_given_back_twice() -> None:
+@pytest.mark.parametrize("seconds", [0.0, 600.0], ids=["for a place", "to be tried again"])
+async def test_a_call_that_is_cancelled_while_it_waits_ends_at_once_and_leaves_as_many_places(seconds: float) -> None:
     callee = Callee(cast("Bus", None), never, concurrency=1)
-    room = callee._room
 
     async def call() -> None:
-        async with room:
-            await callee.wait(600.0)
+        await callee._places.take(1)
+        try:
+            await callee.wait(seconds)
+        finally:
+            callee._places.give(1)
 
     waiting = asyncio.create_task(call())
     async with asyncio.timeout(10):
         await asyncio.sleep(0)
-        assert waiting in callee._waiting
-        async with room:  # while the call waits
-            waiting.cancel()
+        await callee._places.take(1)  # while the call waits
+        for _ in range(3):
             await asyncio.sleep(0)
-            assert not waiting.done()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    await room.acquire()
-    assert room.locked()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert all_taken(callee)
+    callee._places.give(1)
+    assert callee._places.free == 1
