@@ -1,10 +1,41 @@
 """What every test may rely on, wherever it stands."""
 
+import faulthandler
+import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Generator, Iterator
 
 import pytest
 import structlog
+
+HANGS_S = 400
+"""Longer than the limit in pyproject.toml, which ends a test from inside."""
+
+_TERMINAL = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keeps the way to the terminal, which tests have not: what they write is captured."""
+    config.stash[_TERMINAL] = os.dup(2)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Ends the process of a test that hangs where nothing ends it from inside, as where it joins a thread."""
+    timer = threading.Timer(HANGS_S, _end, (item.nodeid, item.config.stash[_TERMINAL]))
+    timer.daemon = True
+    timer.start()
+    try:
+        return (yield)
+    finally:
+        timer.cancel()
+
+
+def _end(test: str, terminal: int) -> None:
+    os.write(terminal, f"\n{test} does not end: all threads of its process\n".encode())
+    faulthandler.dump_traceback(terminal)
+    os._exit(1)
 
 
 @pytest.fixture(autouse=True)
