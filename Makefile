@@ -44,7 +44,7 @@ learn-test: $(LEARNER)/.installed requirements-dev.lock  ## Types and tests of w
 	$(LEARNER)/bin/python -m pytest examples $(ARGS)
 
 test: $(VENV)/.installed-dev  ## Runs all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 2 $(ARGS)
 
 check: $(VENV)/.installed-dev  ## Lint, types, import rules
 	$(BIN)/ruff check

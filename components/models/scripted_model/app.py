@@ -73,7 +73,7 @@ class ScriptedModel(Model[ScriptedModelConfig]):
         return Random(digest)  # noqa: S311 - chance, not secrecy
 
     def _turn(self, request: ResponseCreateParams) -> tuple[Turn, int, re.Match[str] | None]:
-        text = _text(request)
+        text = _text(request) if self._rules else ""
         turns, match = self.config.turns, None
         for pattern, answers in self._rules:
             if (match := pattern.search(text)) is not None:
