@@ -145,7 +145,7 @@ class User:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [7])
 async def test_after_10_000_random_steps_every_rollout_has_one_end_and_nothing_is_held(
     server: str, config: LogConfig, tmp_path: Path, seed: int
