@@ -142,8 +142,12 @@ async def learn(start: Start, folder: Path, *, steps: int, sync: bool, say: Say)
     if sync or compared < 2:  # noqa: PLR2004 - a rate takes two steps
         return main, None
     say(f"{compared} synchronous steps from the same start, for comparison")
-    other = folder.with_name(f"{folder.name}-sync")
-    return main, await train(start, other, steps=compared, max_lag=0, say=say)
+    return main, await train(start, compared_in(folder), steps=compared, max_lag=0, say=say)
+
+
+def compared_in(folder: Path) -> Path:
+    """Where the synchronous training is that is compared with the one in `folder`."""
+    return folder.with_name(f"{folder.name}-sync")
 
 
 def figures(outcome: Outcome, sync: Outcome | None) -> dict[str, float | int | None]:
@@ -188,12 +192,13 @@ def main() -> None:
     if args.steps < 1 or args.open_ms < 0:
         parser.error("--steps is 1 or more, --open-ms 0 or more")
     folder = (args.output or RESULTS / new_id("g")).absolute()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        parser.error(f"{folder} is there already: name a new folder with --output; no training is gone on with")
-    try:
-        check_name(folder.name, "run")  # which is called as its folder
-    except InvalidName as error:
-        parser.error(f"--output: {error}")
+    for each in (folder, compared_in(folder)):
+        if each.exists() and (not each.is_dir() or any(each.iterdir())):
+            parser.error(f"{each} is there already: name a new folder with --output; no training is gone on with")
+        try:
+            check_name(each.name, "run")  # which is called as its folder
+        except InvalidName as error:
+            parser.error(f"--output: {error}")
     os.chdir(PROJECT)  # a project's components are looked for in the working directory
     torch.set_num_threads(1)  # the engine has the other core
     console, began = Console(stderr=args.json, quiet=args.json), time.perf_counter()

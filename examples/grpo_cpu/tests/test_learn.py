@@ -18,7 +18,13 @@ def test_a_folder_that_cannot_be_a_new_training_is_refused_at_once(
     """Not after the warm-up, and not by going on in the log of a training that is over."""
     (tmp_path / "earlier").mkdir()
     (tmp_path / "earlier" / "curves.json").write_text("{}")
-    for name, told in (("earlier", "earlier is there already: name a new folder"), ("a.b", "run 'a.b' may only hold")):
+    (tmp_path / "new-sync").write_text("")
+    for name, told in (
+        ("earlier", "earlier is there already: name a new folder"),
+        ("new", "new-sync is there already: name a new folder"),
+        ("a.b", "run 'a.b' may only hold"),
+        ("a" * 60, "has 65 characters, the limit is 64"),
+    ):
         monkeypatch.setattr(sys, "argv", ["learn", "--output", str(tmp_path / name)])
         with pytest.raises(SystemExit, match="2"):
             main()
