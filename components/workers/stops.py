@@ -6,6 +6,8 @@ that it is about to be buried (`suspects`, `adoption`): only the workers that it
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -28,20 +30,27 @@ async def say_stopping(bus: Bus, worker: str, kind: Kind, instance: str) -> None
     """Writes into the log that this worker was told to stop."""
     said = WorkerStopping(worker=worker, kind=kind, instance=instance)
     subject = bus.subjects.deployment("stopping", worker)
-    await _say(bus, bus.event(type="deployment.stopping", subject=subject, data=msgspec.json.encode(said)))
+    event = bus.event(type="deployment.stopping", subject=subject, data=msgspec.json.encode(said))
+    with _unsaid_where_the_log_is_away(event):
+        async with asyncio.timeout(_SAY_S):
+            await bus.publish(event)
 
 
 async def say_crashed(bus: Bus, worker: str, how: str) -> None:
-    """Writes into the log that this worker was ended by what ran in it."""
+    """Writes into the log that this worker was ended by what ran in it, unless it was told to stop."""
     subject = bus.subjects.deployment("crashed", worker)
     said = msgspec.json.encode(WorkerCrashed(worker=worker, how=how))
-    await _say(bus, bus.event(type="deployment.crashed", subject=subject, data=said))
-
-
-async def _say(bus: Bus, event: Event) -> None:
-    try:
+    event = bus.event(type="deployment.crashed", subject=subject, data=said)
+    with _unsaid_where_the_log_is_away(event):
         async with asyncio.timeout(_SAY_S):
-            await bus.publish(event)
+            if not await was_stopped(bus, worker):
+                await bus.publish(event)
+
+
+@contextmanager
+def _unsaid_where_the_log_is_away(event: Event) -> Iterator[None]:
+    try:
+        yield
     except (BusError, TimeoutError) as error:
         structlog.get_logger().warning("worker.end_unsaid", what=event.type, error=f"{type(error).__name__}: {error}")
 

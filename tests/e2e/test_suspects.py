@@ -178,6 +178,8 @@ async def test_a_suspect_is_tried_with_less_and_less_beside_it_and_crashes_three
                 if not again.exhausted:  # it is tried by one that is told to stop
                     await say_trying(bus, request, "models", "policy", again)
                     await say_stopping(bus, f"s-{worker}", "models", "policy")
+                    await say_crashed(bus, f"s-{worker}", "ended with exit code 0")
+                    assert await bus.last(bus.subjects.deployment("crashed", f"s-{worker}")) is None
         assert found == places
         async with await Bus.connect(server, log, name="test/1", writer="reader") as bus:
             said = [each async for each in bus.scan(bus.subjects.deployment("trying", "*"))]
