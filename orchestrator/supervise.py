@@ -280,7 +280,8 @@ class _Worker:
     def _write(self, line: bytes, log: IO[bytes]) -> None:
         text = self._redactor.text(line.decode(errors="replace"))
         self._tail.append(text)
-        log.write(text.encode() + b"\n")
+        with suppress(OSError):  # no room on the disk: the line is lost, but the worker must not wait for a reader
+            log.write(text.encode() + b"\n")
 
     def _how(self, code: int) -> str:
         if code >= 0:
@@ -306,8 +307,8 @@ def _refusal(log: Iterable[str]) -> str | None:
 
 
 def _is_crash(code: int) -> bool:
-    """Whether the process ended by what ran in it."""
-    return -code not in _FROM_OUTSIDE and code not in (0, REFUSED, LOG_AWAY)
+    """Whether a process that served was ended by what ran in it; 0 is the code of one that was told to end, too."""
+    return -code not in _FROM_OUTSIDE and code != LOG_AWAY
 
 
 def _ready(line: bytes) -> dict[str, object] | None:

@@ -14,7 +14,7 @@ from contracts.deployments import REDACTED
 from orchestrator.errors import WorkerDied
 from orchestrator.redaction import Redactor
 from orchestrator.settings import LaunchSettings
-from orchestrator.supervise import LOG_AWAY, Supervisor, WorkerCommand, pause_s
+from orchestrator.supervise import LOG_AWAY, REFUSED, Supervisor, WorkerCommand, pause_s
 from orchestrator.venvs import Python
 
 SPEC = "import os, signal, subprocess, sys, time\nspec = sys.stdin.read()\n"
@@ -124,6 +124,8 @@ async def test_a_worker_that_crashed_is_told_of_and_one_that_was_killed_or_lost_
     ends = {
         "crash-0": "os.abort()",
         "exit-0": "os._exit(1)",
+        "quiet-0": "os._exit(0)",
+        "refuses-0": f"os._exit({REFUSED})",
         "kill-0": "os.kill(os.getpid(), signal.SIGKILL)",
         "end-0": "os.kill(os.getpid(), signal.SIGTERM)",
         "away-0": f"os._exit({LOG_AWAY})",
@@ -131,10 +133,24 @@ async def test_a_worker_that_crashed_is_told_of_and_one_that_was_killed_or_lost_
     told: list[str] = []
     workers = Supervisor(LaunchSettings(), tmp_path / "logs", Redactor(), told.append, on_crash=hear)
     await workers.start([command(serves_and(how), name) for name, how in ends.items()])
-    await until(lambda: len({step.split()[0] for step in told}) == len(ends) and len(crashed) >= 2)
+    await until(lambda: len({step.split()[0] for step in told}) == len(ends) and len(crashed) >= 4)
     await workers.stop()
-    assert {how for _, how in crashed} == {"was killed by SIGABRT", "ended with exit code 1"}
+    assert {how for _, how in crashed} == {
+        "was killed by SIGABRT",
+        *(f"ended with exit code {code}" for code in range(3)),
+    }
     assert {worker for worker, _ in crashed} == {"w"}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such disk")
+async def test_a_worker_goes_on_when_there_is_no_room_for_what_it_says(tmp_path: Path) -> None:
+    """B9: somebody reads it all the same, or it would wait for that."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "policy-0.log").symlink_to("/dev/full")
+    says = "for _ in range(4): print('x' * 100_000, file=sys.stderr, flush=True)\n"
+    async with supervisor(tmp_path, start_deadline_s=10) as (workers, told):
+        await workers.start([command(SPEC + says + READY)])
+        assert told == []
 
 
 async def test_workers_are_started_only_while_the_log_serves(tmp_path: Path) -> None:
