@@ -26,6 +26,7 @@ from orchestrator.hints import counted, typed
 from orchestrator.instances import Instance
 from orchestrator.metrics import Metrics
 from orchestrator.results import Outcome
+from orchestrator.run_files import naming
 from orchestrator.venvs import Python
 
 EXAMPLE = 400
@@ -136,7 +137,8 @@ class RunReport:
                 before = json.loads((folder / METRICS).read_bytes())["run"]
                 if before["run_id"] == self.run_id:
                     self._before = {name: before[name] for name in _TIMES}
-        (folder / METRICS).write_text(json.dumps(self.document(), indent=2) + "\n")
+        with naming(folder / METRICS):
+            (folder / METRICS).write_text(json.dumps(self.document(), indent=2) + "\n")
 
     def show(self, console: Console, folder: Path, log: Sequence[str] = ()) -> None:
         """Prints the table, the paths and what to type next; `log` are options that say where the log is."""

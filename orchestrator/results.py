@@ -21,6 +21,7 @@ from contracts.errors import TwoPayloads
 from contracts.events import Event
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, RolloutStats
 from orchestrator.histories import ended_history, fetch_spoken
+from orchestrator.run_files import naming
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RESULT = msgspec.json.Decoder(RolloutResult)
@@ -189,14 +190,17 @@ class ResultFiles:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for file in self._files.values():
-            file.close()
+        with naming(self._folder):
+            for file in self._files.values():
+                file.close()
 
     def add(self, ended: Outcome) -> None:
         """Appends one line."""
-        self._files[ended.reward is not None].write(ended.line + b"\n")
+        with naming(self._folder):
+            self._files[ended.reward is not None].write(ended.line + b"\n")
 
     def flush(self) -> None:
         """Hands what was written to the operating system, so that a reader sees whole lines."""
-        for file in self._files.values():
-            file.flush()
+        with naming(self._folder):
+            for file in self._files.values():
+                file.flush()

@@ -1,13 +1,14 @@
 """Who uses a run's directory right now?
 
 `RunFiles` holds the directory for one process at a time and says how to reach what is live in it. Of a start that
-failed it leaves what workers said, and no log. Called by the commands; what the files of the directory are called,
-`bus.run_folder` says.
+failed it leaves what workers said, and no log. Called by the commands; `naming` by whoever writes into a directory.
+What the files of it are called, `bus.run_folder` says.
 """
 
 import fcntl
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
 from types import TracebackType
@@ -18,6 +19,16 @@ from orchestrator.errors import UsageError
 
 _BEGUN: Final = (MATERIALIZED, CONFIG)
 """What a run or a deployment writes once it has come up."""
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Has an error of writing to a file say which: Python names it only where a file cannot be opened."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 class RunFiles:

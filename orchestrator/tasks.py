@@ -25,6 +25,7 @@ from orchestrator.config import Config
 from orchestrator.describing import Descriptions
 from orchestrator.errors import InputError, Problem, UsageError, nearest
 from orchestrator.hints import counted
+from orchestrator.run_files import naming
 
 SHOWN: Final = 20
 """So many bad lines are told one by one; the others are counted."""
@@ -173,7 +174,7 @@ def input_line(task: MaterializedTask, rollout_id: str) -> bytes:
 def write_inputs(path: Path, lines: Iterable[bytes]) -> None:
     """Writes `materialized_inputs.jsonl`; the file is whole or not there, and on disk before anything is asked for."""
     partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
+    with naming(partial), partial.open("wb") as file:
         file.writelines(lines)
         file.flush()
         os.fsync(file.fileno())

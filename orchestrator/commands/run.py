@@ -19,6 +19,7 @@ from bus.run_folder import MATERIALIZED, RESULTS
 from orchestrator.changes import replace_config
 from orchestrator.collect import collect, rollout_id_of
 from orchestrator.commands.common import OptionalConfigs, Steps, Url, console, resolve, run_async
+from orchestrator.commands.failures import cause_of, is_of_the_disk
 from orchestrator.commands.resuming import check_results, mend_inputs, resumed_run
 from orchestrator.config import Config, redact
 from orchestrator.describing import check, roots
@@ -98,8 +99,10 @@ def run(
         if not resume:
             _tell_how_to_go_on(folder)
         raise
-    except (LaunchError, BusError):
-        _tell_how_to_go_on(folder)
+    except Exception as error:
+        cause = cause_of(error)
+        if isinstance(cause, LaunchError | BusError) or is_of_the_disk(cause):
+            _tell_how_to_go_on(folder)
         raise
 
 

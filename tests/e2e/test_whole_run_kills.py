@@ -141,3 +141,21 @@ async def test_a_run_goes_on_when_a_power_cut_took_the_end_of_its_log(
     assert run.results() == undisturbed
     assert not {call for call, count in (Counter(run.calls()) - made).items() if count and call in before}
     run.verified()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such disk")
+def test_a_run_without_room_for_its_results_says_so_and_can_go_on(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    """B9: exit code 1 would say that all has ended and nothing has a reward."""
+    run = Run(tmp_path)
+    results = run.out / "rollouts.jsonl"
+    run.out.mkdir()
+    results.symlink_to("/dev/full")
+    process = run.start()
+    said, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2, said
+    assert f"error: {run.out}: No space left on device\n" in said
+    assert f"stopped; what is finished is in {run.out}. To go on:\n" in said
+    results.unlink()
+    run.finish(run.start("--resume"))
+    assert run.results() == undisturbed
+    assert set(Counter(run.calls()).values()) == {1}
