@@ -51,7 +51,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """A run, or all of a log, at a glance. Times in seconds."""
 
     run_id: str | None
-    """None where all runs of a source are meant."""
+    """None where they are of several runs."""
     rollouts: int
     outcomes: dict[str, int]
     """`completed`, `failed`, `cancelled`, `in flight`."""
@@ -210,10 +210,12 @@ async def figures_of(
     """
     counter = Counter()
     open_rows: dict[str, Row] = {}
+    runs: set[str] = set()
 
     async def take(row: Row, stats: RolloutStats | None) -> None:
         if keep(row):
             counter.ended(row, stats)
+            runs.add(row.run_id)
             if calls:
                 await counter.look_into(source, row.rollout_id)
 
@@ -231,7 +233,7 @@ async def figures_of(
             await take(row, _stats(recorded, data))
     for row in open_rows.values():
         await take(row, None)
-    return counter.figures(run_id)
+    return counter.figures(runs.pop() if len(runs) == 1 else None)
 
 
 _SPREADS: Final = (

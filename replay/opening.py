@@ -39,6 +39,11 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
         return self.url is None and not self.files
 
 
+def url_options(url: str, namespace: str) -> str:
+    """How a command is told of a log at a URL."""
+    return f"--url {url}" + ("" if namespace == LogConfig().namespace else f" --namespace {namespace}")
+
+
 @asynccontextmanager
 async def open_source(where: Where, rollout: str | None = None) -> AsyncIterator[Source]:
     """The source; `rollout` is what the user calls a rollout in it. Raises `ReplayError` or `BusError`."""
@@ -85,10 +90,9 @@ async def run_in(source: Source, where: Where, rollout: str | None = None) -> st
 async def _open_elsewhere(run: Place) -> AsyncIterator[Source]:
     """The log of a deployment elsewhere that the run used, at the URL that the run has recorded."""
     log, url = log_of(run), url_of(run.path)
-    namespace = "" if log.namespace == LogConfig().namespace else f" --namespace {log.namespace}"
     ways = (
-        f"Name the log with --url nats://HOST:PORT{namespace}, or, where it is on this machine, with --run and the "
-        f"directory of `jetgym up` (results/d…)"
+        f"Name the log with {url_options('nats://HOST:PORT', log.namespace)}, or, where it is on this machine, with "
+        f"--run and the directory of `jetgym up` (results/d…)"
     )
     told = f"{run.path} keeps no log, it ran on a deployment elsewhere"
     if url is None:

@@ -105,6 +105,10 @@ def export(
     place = where(run, url, namespace, file)
     if format not in FORMATS:
         raise Misused(f"there is no format {format!r}; there are: {', '.join(FORMATS)}")
+    if secret and format != "golden":
+        raise Misused(f"--secret is for --format golden: {format} is written with all that was said")
+    if content and format != "otlp":
+        raise Misused("--content is for --format otlp: other forms have what was said")
     if not rollouts and run is None and not file:
         raise Misused("name rollouts, or a run with --run (`--run last` is the newest)")
     if json and output is None:

@@ -52,7 +52,7 @@ from replay.findings import draw_departure
 from replay.fork import Plan
 from replay.listing import ROLLOUTS, RowTable
 from replay.log_source import open_bus
-from replay.opening import Where, choose
+from replay.opening import Where, choose, url_options
 from replay.page import Page, counted, number
 from replay.places import Place, live_url, log_of, read_config
 from replay.rows import Row
@@ -274,5 +274,5 @@ def _draw(plan: Plan, rows: list[Row], goal: _Goal) -> None:
     for row in rows:
         table.add(row)
     table.end()
-    option = f" --url {goal.url}" if goal.url else ""
+    option = f" {url_options(goal.url, goal.log.namespace)}" if goal.url else ""
     console.print(f"replay show {rows[0].rollout_id}{option}", style="dim", soft_wrap=True)

@@ -100,7 +100,7 @@ def step(
     replay step last
     replay step last --at turn:3
     replay step last --break exception --break "call add"
-    echo "continue\nlocals" | replay step last --break divergence
+    printf 'continue\\nlocals\\n' | replay step last --break divergence
     replay step last --at end --json < /dev/null
     """  # noqa: D301 - the help keeps these lines as they are
     override = resolved(config)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from aiohttp import web
 
-from replay.commands.common import Json, Namespace, console, run_async, where, write_json
+from replay.commands.common import Json, console, run_async, where, write_json
 from replay.errors import Misused
 from replay.opening import Where
 from replay.places import find_place
@@ -46,13 +46,15 @@ def ui(
         ),
     ] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
-    namespace: Namespace = "jetgym",
+    namespace: Annotated[
+        str, typer.Option("--namespace", help="Namespace of the deployment, where SOURCE is a URL.")
+    ] = "jetgym",
     json: Json = False,
 ) -> None:
     """Shows runs and rollouts in a browser: charts, table, conversation, timeline, tokens, events.
 
     It serves on this machine only, loads nothing from the net and writes
-    nothing. Ctrl-C ends it.
+    nothing but the forks that its Fork button asks for. Ctrl-C ends it.
 
     \b
     replay ui

@@ -99,7 +99,7 @@ def test_list_filters(replay: Replay, log: Path) -> None:
 def test_stats_sum_up_a_run(replay: Replay, log: Path) -> None:
     code, out, err = replay("stats", "--file", log)
     assert (code, err) == (0, "")
-    assert out.startswith("all runs  3 rollouts")
+    assert out.startswith("r1  3 rollouts")
     figures = json.loads(replay("stats", "r1", "--file", log, "--json")[1])
     assert (figures["run_id"], figures["rollouts"], figures["reward"]["mean"]) == ("r1", 3, 1.0)
     assert json.loads(replay("stats", "--quick", "--file", log, "--json")[1])["calls"] is None
@@ -297,6 +297,8 @@ def test_verify_of_a_rollout_in_flight_goes_as_far_as_it_is(replay: Replay, tmp_
         (["show", "x", "--file", "LOG", "--raw", "--json"], "give either --raw or --json"),
         (["list", "--url", "nats://127.0.0.1:1", "--namespace", "*"], "namespace '*' may only hold the characters"),
         (["list", "--file", "LOG", "--url", "nats://127.0.0.1:1"], "give either --url or --file"),
+        (["export", "--file", "LOG", "--format", "html", "--secret", "x"], "--secret is for --format golden: html is"),
+        (["export", "--file", "LOG", "--format", "chat", "--content"], "--content is for --format otlp"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line_and_code_2(
@@ -314,6 +316,8 @@ def test_the_help_of_a_command_shows_how_it_is_typed(replay: Replay, command: st
     assert code == 0
     assert out.count(f" replay {command} ") >= 4
     assert "--json" in out
+    for example in re.findall(r"^ .*replay .*", out.partition("╭")[0], re.MULTILINE):
+        assert example.count('"') % 2 == example.count("'") % 2 == 0, "an example stands on one line"
 
 
 def test_the_help_names_all_commands(replay: Replay) -> None:

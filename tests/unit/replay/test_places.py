@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.run_files import RunFiles
 from replay.errors import AmbiguousName, NoSource, UnknownName
-from replay.opening import Where, choose
+from replay.opening import Where, choose, url_options
 from replay.places import find_place, live_deployments, live_url, log_of, place, places, read_config
 from replay.runs import local_runs
 
@@ -200,3 +200,9 @@ def test_a_config_that_is_none_is_told_by_its_file(tmp_path: Path, text: str) ->
 
 def test_a_folder_without_a_trace_of_a_run_is_none(tmp_path: Path) -> None:
     assert place(tmp_path) is None
+
+
+def test_a_log_elsewhere_is_named_again_with_its_namespace() -> None:
+    """What `fork` tells to type next: without it, nobody serves the streams."""
+    assert url_options("nats://a:1", "jetgym") == "--url nats://a:1"
+    assert url_options("nats://a:1", "lab") == "--url nats://a:1 --namespace lab"
