@@ -40,6 +40,9 @@ _CALL: Final = msgspec.json.Decoder(ToolCall)
 _OUTPUT: Final = msgspec.json.Decoder(ToolOutput)
 _SEEDED: Final = msgspec.json.Decoder(SessionSnapshot | None)
 _VERIFY: Final = msgspec.json.Decoder(VerifyRequest)
+_ERROR: Final = msgspec.json.Decoder(CallError)
+_NOBODYS: Final = frozenset({"cancelled", "unavailable", "poison", "internal"})
+"""Kinds of errors that say nothing of the component: it was not reached, or not heard to the end."""
 _VERDICT: Final = msgspec.json.Decoder(Verdict)
 
 
@@ -126,11 +129,14 @@ class Rescorer:
         return msgspec.structs.replace(found, raised=tuple(dict.fromkeys(told)))
 
     async def retool(self, trajectory: Trajectory) -> list[Retooled]:
-        """The tool calls of the rollout's sessions, each from its seed on, in the order in which they were asked."""
+        """The tool calls of the rollout's sessions, each from its seed on, in the order in which they were asked.
+
+        Not those that no tool answered: in flight, cancelled, or dropped in a fork.
+        """
         found = []
         sessions: dict[tuple[str, str], list[Call]] = {}
         for call in trajectory.calls.values():
-            if call.what in ("session", "tool") and call.replied is not None:
+            if call.what in ("session", "tool") and _answered(trajectory, call):
                 sessions.setdefault((prefix_of(call.key), call.instance), []).append(call)
         with capture_logs():  # as above: what a tool raised is its output
             for (prefix, instance), calls in sessions.items():
@@ -257,6 +263,13 @@ def _history(trajectory: Trajectory, verify: Call) -> History:
     data = trajectory.data(last.replied.event)
     snapshot = _SEEDED.decode(data) if last is seed else _OUTPUT.decode(data).snapshot
     return History(task, calls, snapshot)
+
+
+def _answered(trajectory: Trajectory, call: Call) -> bool:
+    """Whether the component answered it, be it with an error of its own."""
+    if call.replied is None or not call.failed:
+        return call.replied is not None
+    return trajectory.decoded(call.replied, _ERROR).kind not in _NOBODYS
 
 
 def _request(call: Call) -> Event:

@@ -79,7 +79,8 @@ def retool(
 
     A tool whose output differs has changed, or is flaky: the same call, on the
     same session, does not give the same. Nothing is written to the log; what a
-    tool does outside of its session, it does again.
+    tool does outside of its session, it does again. Calls that no tool answered
+    (in flight, cancelled, its worker lost) have no output to compare.
 
     Ends with 0 if all outputs are the same, 1 if one differs, 2 if one could not be made.
 

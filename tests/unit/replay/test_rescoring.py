@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from components.resources.example_session_state_mgmt.app import CounterResources
@@ -39,6 +40,21 @@ async def test_tools_answer_as_recorded_on_a_session_from_its_seed() -> None:
     found = await Rescorer(await facts_of(source)).retool(await load(source, rollout))
     assert [call.tool for call in found] == ["increment_counter", "increment_counter", "get_counter_value"]
     assert {call.verdict for call in found} == {"same"}
+
+
+@pytest.mark.parametrize("kind", ["cancelled", "unavailable"])
+async def test_a_call_that_no_tool_answered_is_not_made_again(tmp_path: Path, kind: str) -> None:
+    """A cancelled rollout's last call, or one that a fork dropped: no tool has changed there."""
+    lines = SOLVER.read_bytes().splitlines(keepends=True)
+    (place,) = [n for n, line in enumerate(lines) if b'"tool.replied"' in line and b'"output":"8"' in line]
+    event = msgspec.json.decode(lines[place])
+    event |= {"type": "tool.failed", "data": {"kind": kind, "message": "it was ended"}}
+    lines[place] = msgspec.json.encode(event) + b"\n"
+    (tmp_path / "cut.jsonl").write_bytes(b"".join(lines))
+    source = FileSource([tmp_path / "cut.jsonl"])
+    (rollout,) = {recorded.event.rolloutid async for recorded in source.outline()}
+    found = await Rescorer(await facts_of(source)).retool(await load(source, rollout))
+    assert [(call.tool, call.verdict) for call in found] == [("increment_counter", "same")] * 2
 
 
 async def test_what_a_verifier_and_tools_raise_is_told_with_its_line_and_logged_nowhere(
