@@ -23,7 +23,7 @@ from replay.errors import CannotVerify, CodeLost, ReplayError
 from replay.facts import Facts
 from replay.payloads import Heads
 from replay.rescoring import Rescored, Rescorer, Retooled
-from replay.trajectory import Trajectory
+from replay.trajectory import AgentRun, Trajectory
 from replay.trials import Trials, try_out
 from replay.verify import Verdict, Verifier
 
@@ -70,6 +70,8 @@ class _Job(msgspec.Struct):
     blobs: int
     ask: Ask = "verify"
     orders: int = 0
+    prefix: str = ""
+    """Of the calls of the agent that is tried; empty for the rollout's own."""
 
 
 class _Blob(msgspec.Struct, array_like=True):
@@ -161,16 +163,23 @@ class Isolated:
         """What the tools in there say. Raises `CannotVerify`."""
         return msgspec.json.decode(await self._asked(trajectory, "retool"), type=list[Retooled])
 
-    async def trials(self, trajectory: Trajectory, orders: int) -> Trials:
-        """What the code in there does in so many orders of the replies. Raises `CannotVerify`."""
-        answer = msgspec.json.decode(await self._asked(trajectory, "lint", orders), type=_Tried)
+    async def trials(self, trajectory: Trajectory, run: AgentRun, orders: int) -> Trials:
+        """What the code of one of its agents does in there in so many orders of the replies. Raises `CannotVerify`."""
+        answer = msgspec.json.decode(await self._asked(trajectory, "lint", orders, run.prefix), type=_Tried)
         if answer.trials is None:
             raise CannotVerify(answer.reason)
         return answer.trials
 
-    async def _asked(self, trajectory: Trajectory, ask: Ask = "verify", orders: int = 0) -> bytes:
+    async def _asked(self, trajectory: Trajectory, ask: Ask = "verify", orders: int = 0, prefix: str = "") -> bytes:
         events, blobs = trajectory.events, trajectory.blobs
-        job = _Job(rollout_id=trajectory.rollout_id, events=len(events), blobs=len(blobs), ask=ask, orders=orders)
+        job = _Job(
+            rollout_id=trajectory.rollout_id,
+            events=len(events),
+            blobs=len(blobs),
+            ask=ask,
+            orders=orders,
+            prefix=prefix,
+        )
         send, written = self._process.send, msgspec.json.encode
         try:
             await send(written(job))
@@ -213,7 +222,7 @@ def serve() -> None:
                         answer = _ahead(verifier, trajectory)
                 case "lint":
                     with channel.limited(*limits):
-                        answer = _tried(verifier, trajectory, job.orders)
+                        answer = _tried(verifier, trajectory, job)
                 case "reverify":
                     answer = runner.run(channel.waited_for(rescorer.reverify(trajectory), *limits))
                 case "retool":
@@ -237,11 +246,11 @@ def _ahead(verifier: Verifier, trajectory: Trajectory) -> _Ahead:
         return _Ahead(reason=str(error))
 
 
-def _tried(verifier: Verifier, trajectory: Trajectory, orders: int) -> _Tried:
-    run = next(trajectory.executions())
+def _tried(verifier: Verifier, trajectory: Trajectory, job: _Job) -> _Tried:
+    run = next(run for run in trajectory.executions() if run.prefix == job.prefix)
     try:
         agent, config = verifier.loaded(trajectory, run)
-        return _Tried(trials=try_out(trajectory, run, agent, config, range(orders)))
+        return _Tried(trials=try_out(trajectory, run, agent, config, range(job.orders)))
     except ReplayError as error:
         return _Tried(reason=str(error))
 

@@ -77,12 +77,12 @@ class Linter:
         self._processes: list[Isolated] = []
 
     async def lint(self, agent: str, rollouts: Iterable[str], orders: int) -> Linted:
-        """Tries these rollouts of an agent. Raises `ReplayError`."""
+        """Tries these rollouts, of an agent or in which it was called. Raises `ReplayError`."""
         findings: dict[tuple[str, int, str], Finding] = {}
         suspects: dict[Suspect, None] = {}
         tried = 0
         async with AsyncExitStack() as stack:
-            async for trajectory, found in self._tried(rollouts, orders, stack):
+            async for trajectory, found in self._tried(agent, rollouts, orders, stack):
                 tried += 1
                 suspects |= dict.fromkeys(suspect for trials in found for suspect in trials.suspects)
                 for finding in compared(trajectory.rollout_id, found):
@@ -94,12 +94,13 @@ class Linter:
         )
 
     async def _tried(
-        self, rollouts: Iterable[str], orders: int, stack: AsyncExitStack
+        self, agent: str, rollouts: Iterable[str], orders: int, stack: AsyncExitStack
     ) -> AsyncIterator[tuple[Trajectory, list[Trials]]]:
         for rollout in rollouts:
             trajectory = await load(self._source, rollout)
+            run = next(run for run in trajectory.executions() if is_meant(self._facts, agent, run.agent))
             if not self._processes:
-                code = self._verifier.code_of(trajectory, next(trajectory.executions()))
+                code = self._verifier.code_of(trajectory, run)
                 python = find_venv(code.implementation) if needs_venv(code) else Path(sys.executable)
                 for seed in HASH_SEEDS:
                     started = await Isolated.start(
@@ -112,8 +113,14 @@ class Linter:
                     )
                     stack.push_async_callback(started.stop)
                     self._processes.append(started)
-            asked = (process.trials(trajectory, orders) for process in self._processes)
+            asked = (process.trials(trajectory, run, orders) for process in self._processes)
             yield trajectory, list(await asyncio.gather(*asked))
+
+
+def is_meant(facts: Facts, agent: str, instance: str) -> bool:
+    """Whether an instance is what a user calls an agent: by its name, or by that of its implementation."""
+    description = facts.description(instance)
+    return agent == instance or (description is not None and agent == description.implementation)
 
 
 def compared(rollout_id: str, processes: list[Trials]) -> Iterable[Finding]:

@@ -23,7 +23,7 @@ from replay.commands.common import (
 )
 from replay.facts import Facts, facts_of
 from replay.findings import near
-from replay.lint import Linted, Linter
+from replay.lint import Linted, Linter, is_meant
 from replay.opening import Where, open_source, run_in
 from replay.page import Page, counted, safe
 from replay.rows import rows
@@ -55,13 +55,13 @@ def lint(
 ) -> None:
     """Finds what is not deterministic in an agent's code, and names the line.
 
-    Recorded rollouts of the agent are run again, with their replies in several
-    orders, twice in each of four processes that differ in their hash seed. What
-    the code asks for must always be the same, else a rollout that loses its
-    worker cannot be carried on. Lines that reach for the clock or randomness
-    are named too. What is wrong shows at the first call that it changes: of what
-    differs in every run, between processes, and with the hash seed, the first
-    each. Mend it and lint again.
+    Recorded rollouts of the agent, or in which another one called it, are run
+    again, with their replies in several orders, twice in each of four processes
+    that differ in their hash seed. What the code asks for must always be the
+    same, else a rollout that loses its worker cannot be carried on. Lines that
+    reach for the clock or randomness are named too. What is wrong shows at the
+    first call that it changes: of what differs in every run, between processes,
+    and with the hash seed, the first each. Mend it and lint again.
 
     Ends with 0 if it is always the same, 1 if it is not, 2 if it could not run.
 
@@ -92,15 +92,29 @@ async def _lint(
 
 
 async def _chosen(source: Source, facts: Facts, run: str | None, agent: str, count: int) -> list[str]:
-    """Some rollouts of the agent."""
+    """Some rollouts of the agent; where there are none, some in which another agent called it."""
     found: list[str] = []
     async for row in rows(source, facts, run):
-        description = facts.description(row.agent)
-        if agent == row.agent or (description is not None and agent == description.implementation):
+        if is_meant(facts, agent, row.agent):
+            found.append(row.rollout_id)
+        if len(found) == count:
+            return found
+    if found:
+        return found
+    async for row in rows(source, facts, run):
+        if await _calls(source, facts, row.rollout_id, agent):
             found.append(row.rollout_id)
         if len(found) == count:
             break
     return found
+
+
+async def _calls(source: Source, facts: Facts, rollout: str, agent: str) -> bool:
+    """Whether an agent is called in a rollout."""
+    async for recorded in source.stream(rollout):
+        if recorded.event.type == "agent.requested" and is_meant(facts, agent, recorded.subject.split(".")[3]):
+            return True
+    return False
 
 
 def _draw(found: Linted) -> None:

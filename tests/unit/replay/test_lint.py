@@ -1,7 +1,15 @@
 """What trials of an agent in several processes tell of it."""
 
+from pathlib import Path
+
+from components.agents.base import AgentConfig
 from replay.lint import compared
 from replay.trials import Made, Trace, Trial, Trials
+from tests.unit.replay.examples import CALC, Delegating, calculator, task
+from tests.unit.replay.recorder import Recorder
+from tests.unit.replay.test_cli import Replay, replay, write
+
+__all__ = ["replay"]
 
 
 def trace(*said: str) -> Trace:
@@ -48,3 +56,14 @@ def test_what_differs_later_for_another_reason_alone_is_told_too() -> None:
         ("m_2", "it differs with the hash seed"),
     ]
     assert {finding.call_key for finding in found} == {"m_1", "m_2"}
+
+
+def test_an_agent_that_only_others_call_is_tried_where_it_was_called(replay: Replay, tmp_path: Path) -> None:
+    recorder = Recorder({**CALC, "boss": (Delegating, AgentConfig(model="policy"))}, calculator)
+    recorder.deployment({"calc": "simple_agent", "boss": "elsewhere"}, {"calc": "1", "boss": "2"})
+    recorder.rollout("r1-00000-00", "boss", task())
+    log = write(tmp_path / "log.jsonl", recorder)
+    code, out, err = replay("lint", "calc", "--file", log, "--orders", "1")
+    assert (code, out.split("  ")[0]) == (0, "calc always the same"), err
+    code, _, err = replay("lint", "nobody", "--file", log)
+    assert (code, "no rollout of agent 'nobody' is recorded" in err) == (2, True)
