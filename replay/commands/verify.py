@@ -1,10 +1,11 @@
 """`replay verify`: runs agents' code again on what is recorded, and says where it departs."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+import msgspec
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -29,13 +30,14 @@ from replay.commands.common import (
     use_own_components,
     write_json,
 )
+from replay.errors import ReplayError
 from replay.facts import facts_of
 from replay.findings import draw_summary, draw_verdict
 from replay.opening import Where, open_source
 from replay.several import WORTH, processes, reopening, verify_in
-from replay.source import Source
+from replay.source import Source, load
 from replay.verdict_files import JsonLines, Junit
-from replay.verify import Resolved, Verdict
+from replay.verify import Resolved, Verdict, Verifier
 
 
 def add_to(app: typer.Typer) -> None:
@@ -132,8 +134,25 @@ async def _verify(place: Where, names: list[str], asked: _Asked, hear: Callable[
         ids = await chosen(source, place, names, facts)
         with _progress(len(ids), quiet=bool(names)) as advance:
             async for verdict in _verdicts(source, ids, asked):
-                hear(verdict)
+                hear(
+                    verdict
+                    if verdict.implementation
+                    else await _whose(verdict, source, Verifier(facts, asked.override))
+                )
                 advance()
+
+
+async def _whose(verdict: Verdict, source: Source, verifier: Verifier) -> Verdict:
+    """What could not run, with what is recorded of it: code that ended its process has not told."""
+    with suppress(ReplayError):
+        trajectory = await load(source, verdict.rollout_id)
+        agent = verdict.agent or trajectory.request.agent
+        verdict = msgspec.structs.replace(
+            verdict, agent=agent, calls=len(trajectory.calls), ended=trajectory.state, reward=trajectory.reward
+        )
+        run = next(run for run in trajectory.executions() if run.agent == agent)
+        return msgspec.structs.replace(verdict, implementation=verifier.code_of(trajectory, run).implementation)
+    return verdict
 
 
 def _verdicts(source: Source, ids: list[str], asked: _Asked) -> AsyncIterator[Verdict]:

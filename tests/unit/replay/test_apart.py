@@ -123,6 +123,11 @@ def test_verify_says_of_each_rollout_what_its_code_does_to_its_process(replay: R
     assert killed == "its process was ended by SIGKILL"
     assert broken == f"its process was ended by SIGABRT at {app}:{line_of('is broken')}"
     assert found[6]["departure"]["made"] == "it ends with SystemExit(3)"
+    recorded = [
+        [verdict[name] for name in ("agent", "implementation", "calls", "ended", "reward")] for verdict in found
+    ]
+    assert recorded == [recorded[0]] * 8, "whose it is does not depend on what its code does"
+    assert recorded[0][:2] == ["mine", "wild"]
 
 
 def test_verify_counts_them_and_goes_on(replay: Replay, tmp_path: Path) -> None:
