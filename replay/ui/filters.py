@@ -23,6 +23,9 @@ _WORD: Final = re.compile(
 )
 _HALF: Final = re.compile(r"(?P<name>[a-z_]*)(?P<sign><=|>=|!=|[:=<>])|(<=|>=|!=|[=<>])\S+", re.IGNORECASE)
 """A comparison without what to compare with, or without what is to be compared."""
+_MOMENT: Final = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ](?P<hour>\d\d)(?:(?P<minute>:\d\d)(?P<second>:\d\d)?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?"
+)
 _SIGNS: Final = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq, ":": eq, "!=": ne}
 
 _NUMBERS: Final[dict[str, Callable[[Entry], float | None]]] = {
@@ -117,6 +120,8 @@ def _compared(name: str, number: Callable[[Entry], float | None], sign: str, val
         what = "a time in UTC, such as 2026-11-30 or 2026-11-30T12:30," if name == "started" else "a number,"
         raise Misused(f"{name} is {what} and {value!r} is none") from None
     compare = _SIGNS[sign]
+    if name == "started" and (span := _span(value)) and compare in (eq, ne):  # a day, an hour, a minute or a second
+        return lambda row: (wanted <= row.started.timestamp() < wanted + span) == (compare is eq)
 
     def keep(row: Entry) -> bool:
         found = number(row)
@@ -132,6 +137,14 @@ def _moment(value: str) -> float:
     except ValueError:
         found = datetime.fromisoformat(value)
         return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _span(value: str) -> int:
+    """How many seconds it names: those of a day where no time is given; 0 where it is a number or has fractions."""
+    told = _MOMENT.fullmatch(value)
+    if told is None:
+        return 0
+    return 1 if told["second"] else 60 if told["minute"] else 3600 if told["hour"] else 86_400
 
 
 def _matching(text: Callable[[Entry], str], sign: str, value: str) -> Keep:

@@ -74,3 +74,24 @@ def test_a_column_that_is_not_there_is_said() -> None:
     assert key_of("tokens")(entry(input_tokens=3, output_tokens=4)) == 7
     with pytest.raises(Misused, match="no column is called 'colour'"):
         key_of("colour")
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("started=2025-01-02", True),
+        ("started:2025-01-02 -started=2025-01-03", True),
+        ("started!=2025-01-02", False),
+        ("started=2025-01-01", False),
+        ("started=2025-01-02T10", True),
+        ("started=2025-01-02T10:20", True),
+        ("started=2025-01-02T11:20+01:00", True),
+        ("started=2025-01-02T10:20:30Z", True),
+        ("started=2025-01-02T10:20:31", False),
+        ("started=2025-01-02T10:21", False),
+        ("started=1735776000", False),
+    ],
+)
+def test_a_day_an_hour_or_a_minute_is_all_of_it(words: str, kept: bool) -> None:
+    """Nothing starts at midnight to the microsecond."""
+    assert filter_of(words)(entry(started=datetime(2025, 1, 2, 10, 20, 30, 500_000, tzinfo=UTC))) == kept
