@@ -331,6 +331,7 @@ class Callee:
             await self._bus.publish(event)
         except PayloadTooLarge as error:
             self._log.warning("call.reply_too_large", rollout=request.rolloutid, call=request.callkey, size=error.size)
+            self._break_off(request)
             refused = error_data(CallError(kind="bad_request", message=str(error)))
             await self._publish(request, "failed", Reply(refused), elapsed)
         except Conflict as conflict:

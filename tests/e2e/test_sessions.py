@@ -65,6 +65,22 @@ async def test_a_rebuilt_session_has_the_answered_calls_since_its_last_seed(serv
         await deployment.check(["r"])
 
 
+async def test_a_call_whose_answer_is_too_large_is_not_in_the_session(server: str, config: LogConfig) -> None:
+    """E5: it was answered with an error, so no rebuild would have it either."""
+    plan = [
+        ["tool", "append", {"digit": 1}],
+        ["catch", [["tool", "append", {"digit": 2, "padded": 200_000}]]],
+        ["tool", "append", {"digit": 3}],
+    ]
+    log = config.model_copy(update={"inline_limit": 10_000, "blob_limit": 50_000})
+    async with Deployment(server, log, instances()) as deployment:
+        await deployment.start("stage", "puppet")
+        await deployment.ask("r", {"plan": plan, "expected": 13})
+        assert await deployment.reward("r") == 1.0
+        assert (await deployment.replied("r", "m_2"))["kind"] == "bad_request"
+        await deployment.check(["r"])
+
+
 @pytest.mark.parametrize(("nested", "session"), [(False, "r"), (True, "r/m_1")])
 async def test_a_session_that_is_not_to_be_rebuilt_fails_its_rollout_which_is_told_whose_it_was(
     server: str, config: LogConfig, nested: bool, session: str

@@ -61,7 +61,7 @@ class Stage(Resources[ResourcesConfig]):
         return str(session.value)
 
     @tool
-    async def append(self, session: Count, digit: int, seconds: float = 0.0, fill: str = "") -> str:
+    async def append(self, session: Count, digit: int, seconds: float = 0.0, fill: str = "", padded: int = 0) -> str:
         """Puts a digit behind the counter's, and says what it stands at: in another order it is another number.
 
         Args:
@@ -69,12 +69,13 @@ class Stage(Resources[ResourcesConfig]):
             digit: Which; a negative one ends the process.
             seconds: When.
             fill: Makes the call large.
+            padded: Makes the answer so long.
         """
         await asyncio.sleep(seconds)
         if digit < 0:
             os._exit(7)
         session.value = 10 * session.value + digit
-        return str(session.value)
+        return str(session.value).rjust(padded)
 
     @tool
     def fill(self, size: int) -> str:
