@@ -54,6 +54,8 @@ class PoolConfig(BaseModel):
     slots: int = Field(default=1, ge=1)
     """Parts of the pool that rollouts are spread over by a hash of their ID; at least as many as workers to give
     each worker its own."""
+    memory_mb: int | None = Field(default=None, ge=1)
+    """A worker that takes more memory than so many MB finishes what it holds and is started anew; None for no bound."""
 
 
 class DatasetConfig(BaseModel):

@@ -2,7 +2,8 @@
 
 Prints one JSON line on standard output when it serves, logs JSON lines on standard error, and drains on SIGTERM. Where
 it cannot serve, and trying again would not help, the log line `worker.refused` has the reason as its `message`, and the
-exit code is 2; where the log is away, it is 75. Started by the orchestrator, or by `jetgym worker`.
+exit code is 2; where the log is away, it is 75, and 76 where it grew too large (`memory`). Started by the orchestrator,
+or by `jetgym worker`.
 """
 
 import asyncio

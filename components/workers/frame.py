@@ -21,10 +21,11 @@ import structlog
 
 from bus import Bus, LogConfig
 from components.agents.base import Agent
+from components.errors import ComponentError
 from components.loading import add_roots, digest, load
 from components.models.base import Model
 from components.resources.base import Resources
-from components.workers import logs
+from components.workers import logs, memory
 from components.workers.agent import AgentWorker
 from components.workers.garbage import collect_garbage
 from components.workers.model import ModelWorker
@@ -67,6 +68,8 @@ class Frame:
         logs.configure(self.worker, spec.kind, spec.instance)
         self._log = structlog.get_logger()
         self._stop = asyncio.Event()
+        self._memory_mb: int | None = spec.config.get("pool", {}).get("memory_mb")
+        self._code = 0
         self._lags: deque[float] = deque(maxlen=int(60 / _LAG_EVERY_S))
 
     async def run(self) -> int:
@@ -86,11 +89,12 @@ class Frame:
             await bus.ensure_log()  # a worker on another machine may be the first to come
             server = self._server(bus)
             if await self._started(server):
+                self._check_memory()
                 await self._introduce(bus)
                 await self._serve(bus, server)
         finally:
             await bus.close()
-        return 0
+        return self._code
 
     def _told_to_stop(self) -> None:
         """Stops politely; the kernel sees to it that it ends, since whoever could kill it may be dead itself."""
@@ -101,8 +105,7 @@ class Frame:
         spec = self.spec
         component = load(spec.kind, spec.implementation)
         if issubclass(component, Agent):
-            config = component.config_class().model_validate(spec.config)
-            return AgentWorker(bus, self.worker, component, config, spec)
+            return AgentWorker(bus, self.worker, component, component.config_class().model_validate(spec.config), spec)
         if issubclass(component, Model):
             return ModelWorker(bus, component(component.config_class().model_validate(spec.config)), spec)
         if issubclass(component, Resources):
@@ -150,6 +153,8 @@ class Frame:
             asyncio.create_task(self._watch_lag()),
             asyncio.create_task(self._report(server)),
         ]
+        if self._memory_mb is not None:
+            watches.append(asyncio.create_task(self._watch_memory(self._memory_mb)))
         stopping = asyncio.create_task(self._stop.wait())
         sys.stdout.write(msgspec.json.encode({"ready": True, "worker": self.worker}).decode() + "\n")
         sys.stdout.flush()
@@ -163,6 +168,22 @@ class Frame:
             task.cancel()
         await serving
         self._log.info("worker.stopped")
+
+    def _check_memory(self) -> None:
+        used_mb = memory.in_use() // memory.MB
+        if self._memory_mb is not None and used_mb >= self._memory_mb:
+            raise ComponentError(
+                f"a worker of {self.spec.instance} takes {used_mb} MB of memory before its first call, and its "
+                f"pool.memory_mb is {self._memory_mb}: give it more"
+            )
+
+    async def _watch_memory(self, most_mb: int) -> None:
+        """Has the process end, and be started anew, when it takes more."""
+        memory.refuse_beyond(most_mb * memory.MB)
+        used = await memory.grown(most_mb * memory.MB)
+        self._log.warning("worker.grown", used_mb=used // memory.MB, memory_mb=most_mb)
+        self._code = memory.GROWN
+        self._told_to_stop()
 
     async def _watch_lag(self) -> None:
         loop = asyncio.get_running_loop()

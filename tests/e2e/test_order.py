@@ -15,8 +15,7 @@ from bus import LogConfig
 from components.workers.stops import UNSUSPECTED
 from contracts.events import Event
 from contracts.rollouts import ToolOutput
-from tests.e2e.test_suspects import kept
-from tests.e2e.workers import PATIENCE_S, Deployment, Instance, start_process
+from tests.e2e.workers import PATIENCE_S, Deployment, Instance, kept, start_process
 
 DIGITS = range(1, 9)
 ALL = int("".join(map(str, DIGITS)))

@@ -1,9 +1,6 @@
 """Calls that end their workers, real processes each: they are buried, and those that were held beside them are not."""
 
 import asyncio
-import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +13,10 @@ from components.workers.suspects import say_trying, suspect
 from contracts.deployments import CallTried
 from contracts.events import Event
 from contracts.rollouts import RolloutFailure
-from tests.e2e.workers import Deployment, Instance, start_process
+from tests.e2e.workers import Deployment, Instance, kept
 
 SHARED = {"model": "policy", "resources": "stage"}
 HEALTHY = [["add", 1], ["tool", "add_slowly", {"count": 2, "seconds": 0.2}], ["model"]]
-
-
-@asynccontextmanager
-async def kept(url: str, log: LogConfig, name: str, instance: Instance, workers: int) -> AsyncIterator[list[int]]:
-    """So many processes of an instance, each started again as often as it ends; the exit codes of those that ended."""
-    codes: list[int] = []
-    running: set[subprocess.Popen[bytes]] = set()
-
-    async def keep() -> None:
-        while True:
-            process = start_process(url, log, name, instance)
-            running.add(process)
-            assert process.stdout is not None
-            with process.stdout as said:
-                await asyncio.to_thread(said.read)
-            codes.append(process.wait())
-            running.discard(process)
-
-    tasks = [asyncio.create_task(keep()) for _ in range(workers)]
-    try:
-        yield codes
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_what_ends_its_workers_fails_its_own_rollout_and_no_other(

@@ -6,7 +6,8 @@ For tests of what the workers do together. What becomes of processes that are ki
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -67,6 +68,34 @@ def start_process(
     with process.stdin:
         process.stdin.write(msgspec.json.encode(spec))
     return process
+
+
+@asynccontextmanager
+async def kept(url: str, log: LogConfig, name: str, instance: Instance, workers: int) -> AsyncIterator[list[int]]:
+    """So many processes of an instance, each started again as often as it ends; the exit codes of those that ended."""
+    codes: list[int] = []
+    running: set[subprocess.Popen[bytes]] = set()
+
+    async def keep() -> None:
+        while True:
+            process = start_process(url, log, name, instance)
+            running.add(process)
+            assert process.stdout is not None
+            with process.stdout as said:
+                await asyncio.to_thread(said.read)
+            codes.append(process.wait())
+            running.discard(process)
+
+    tasks = [asyncio.create_task(keep()) for _ in range(workers)]
+    try:
+        yield codes
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Mortal:

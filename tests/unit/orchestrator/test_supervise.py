@@ -14,7 +14,7 @@ from contracts.deployments import REDACTED
 from orchestrator.errors import WorkerDied
 from orchestrator.redaction import Redactor
 from orchestrator.settings import LaunchSettings
-from orchestrator.supervise import LOG_AWAY, REFUSED, Supervisor, WorkerCommand, pause_s
+from orchestrator.supervise import GROWN, LOG_AWAY, REFUSED, Supervisor, WorkerCommand, pause_s
 from orchestrator.venvs import Python
 
 SPEC = "import os, signal, subprocess, sys, time\nspec = sys.stdin.read()\n"
@@ -129,6 +129,7 @@ async def test_a_worker_that_crashed_is_told_of_and_one_that_was_killed_or_lost_
         "kill-0": "os.kill(os.getpid(), signal.SIGKILL)",
         "end-0": "os.kill(os.getpid(), signal.SIGTERM)",
         "away-0": f"os._exit({LOG_AWAY})",
+        "grown-0": f"os._exit({GROWN})",
     }
     told: list[str] = []
     workers = Supervisor(LaunchSettings(), tmp_path / "logs", Redactor(), told.append, on_crash=hear)

@@ -46,7 +46,7 @@ def test_a_resources_description_has_its_tools_and_says_whether_it_keeps_a_sessi
 def test_a_models_description_has_its_config() -> None:
     found = described("models", "scripted_model", turns=[{"text": "yes"}])
     assert found.config["turns"][0]["text"] == "yes"
-    assert found.config["pool"] == {"workers": 1, "concurrency": 1024, "slots": 1}
+    assert found.config["pool"] == {"workers": 1, "concurrency": 1024, "slots": 1, "memory_mb": None}
 
 
 def test_unknown_keys_name_the_nearest_right_one_at_their_place() -> None:

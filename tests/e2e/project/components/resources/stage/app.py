@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from components.resources import Resources, ResourcesConfig, TaskFields, ToolError, tool
 
+LEAKED: list[bytes] = []
+
 
 class StageTask(TaskFields):
     """What is expected of the counter, and how the verifier behaves."""
@@ -107,6 +109,18 @@ class Stage(Resources[ResourcesConfig]):
         session.value += count
         time.sleep(1.5)
         return "at last"
+
+    @tool
+    async def leak(self, session: Count, megabytes: int) -> str:
+        """Takes memory for ever.
+
+        Args:
+            session: The counter, which goes up by 1.
+            megabytes: How much.
+        """
+        session.value += 1
+        LEAKED.append(b"x" * (megabytes * 1_000_000))
+        return str(session.value)
 
     @tool
     async def fail(self, how: str) -> str:

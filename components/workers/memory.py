@@ -1,0 +1,41 @@
+"""Does the worker's process take more memory than its pool may?
+
+Code that leaks takes it from everything else on the machine, until the kernel ends one process or another. So the frame
+asks here, and has the process finish what it holds and start anew. What one call wants at once, beyond any leak, is
+refused in that call. It frees nothing.
+"""
+
+import asyncio
+import resource
+import sys
+from pathlib import Path
+from typing import Final
+
+MB: Final = 1_000_000
+GROWN: Final = 76
+"""Exit code of a process that took more than it may, and has finished or given back what it held."""
+
+_LOOK_S: Final = 0.5
+_REST: Final = 1_000 * MB
+"""For the stacks of threads and the like, most of which is never used."""
+
+
+def in_use() -> int:
+    """Bytes in memory; where the system does not tell, the most there ever were."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+async def grown(limit: int) -> int:
+    """Returns, once more than so many bytes are in use, how many."""
+    while (used := in_use()) <= limit:  # noqa: ASYNC110 - the system tells nobody
+        await asyncio.sleep(_LOOK_S)
+    return used
+
+
+def refuse_beyond(limit: int) -> None:
+    """From now on `MemoryError` is raised, here and in what is started, instead of taking twice as much, and some."""
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (2 * limit + _REST, most))

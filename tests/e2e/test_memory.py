@@ -1,0 +1,56 @@
+"""Tools that take ever more memory, in real processes: none but what they do themselves suffers."""
+
+from typing import Any
+
+import pytest
+
+from bus import LogConfig
+from components.workers.memory import GROWN
+from tests.e2e.workers import PATIENCE_S, Deployment, Instance, kept, start_process
+
+MOST_MB = 300
+"""Several times what a worker needs."""
+
+
+def instances(memory_mb: int = MOST_MB, **resources: Any) -> dict[str, Instance]:
+    return {
+        "stage": Instance("resources", "stage", {"pool": {"memory_mb": memory_mb}, **resources}),
+        "puppet": Instance("agents", "puppet", {"resources": "stage"}),
+    }
+
+
+@pytest.mark.slow
+async def test_a_tool_that_leaks_has_its_worker_started_anew_and_every_rollout_is_right(
+    server: str, config: LogConfig
+) -> None:
+    """E10: what is in progress is finished, and sessions go on in the new worker."""
+    plan = [["tool", "leak", {"megabytes": 20}], ["sleep", 1.0], ["tool", "leak", {"megabytes": 20}]]
+    rollouts = [f"r{number}" for number in range(20)]
+    async with Deployment(server, config, instances()) as deployment:
+        await deployment.start("puppet")
+        async with kept(server, config, "stage", instances()["stage"], 1) as codes:
+            for rollout in rollouts:
+                await deployment.ask(rollout, {"plan": plan, "expected": 2})
+            assert [await deployment.reward(rollout) for rollout in rollouts] == [1.0] * len(rollouts)
+            assert set(codes) == {GROWN}
+        await deployment.check(rollouts)
+
+
+async def test_a_call_that_wants_all_memory_fails_alone(server: str, config: LogConfig) -> None:
+    """E10: it is told so, and its worker goes on."""
+    plan = [["tool", "leak", {"megabytes": 3_000}], ["add", 1]]
+    async with Deployment(server, config, instances()) as deployment:
+        await deployment.start("puppet")
+        async with kept(server, config, "stage", instances()["stage"], 1) as codes:
+            await deployment.ask("r", {"plan": plan, "expected": 2})
+            assert await deployment.reward("r") == 1.0
+            assert "raised MemoryError" in (await deployment.replied("r", "m_1"))["output"]
+            assert codes == []
+
+
+def test_a_worker_that_could_do_nothing_within_its_bound_is_refused(server: str, config: LogConfig) -> None:
+    process = start_process(server, config, "stage", instances(memory_mb=1)["stage"])
+    assert process.stdout is not None
+    with process.stdout as said:
+        assert said.read() == b""
+    assert process.wait(PATIENCE_S) == 2
