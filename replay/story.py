@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.text import Text
 
 from contracts.events import CallError, Recorded
-from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, ToolCall
+from contracts.rollouts import Revised, RolloutFailure, RolloutRequest, RolloutResult, ToolCall
 from replay.items import Said, call_text, said_of_item, said_of_output
 from replay.page import Page, Wrap, cut, number, safe, seconds
 from replay.rows import outcome_text
 from replay.timeline import News, Step, timeline
-from replay.trajectory import REVISED, Call, Trajectory, is_fork_point, worker_of
+from replay.trajectory import Call, Trajectory, is_fork_point, worker_of
 
 LINES: Final = 12
 CHARACTERS: Final = 1200
@@ -68,7 +68,7 @@ class Story:
                     adopted = f"forked: {step.adoption.worker} went on from here"
                 self._heading(step, Text(adopted, style="bold yellow"))
                 self._page.blank()
-            elif step.other is not None and step.other.event.type != REVISED:
+            elif step.other is not None:
                 event = step.other.event
                 self._heading(step, Text(safe(f"{event.type} by {event.source}"), style="bold"))
                 self._json("", self._trajectory.data(event))
@@ -213,12 +213,8 @@ class Story:
 
     def _revisions(self) -> None:
         """Later scores: they stand behind the end, and change what it came to."""
-        written = (recorded for recorded in self._trajectory.others if recorded.event.type == REVISED)
-        for recorded, revised in zip(written, self._trajectory.revisions, strict=True):
-            components = revised.extra.get("reward_components")
-            parts = msgspec.json.decode(components) if components is not None else None
-            same = ", as before" if revised.reward == revised.was else ""
-            told = Text.assemble(("revised", "bold"), f"  reward {reward_text(revised.reward, parts)}{same}")
+        for recorded, revised in zip(self._trajectory.revised, self._trajectory.revisions, strict=True):
+            told = Text.assemble(("revised", "bold"), "  reward ", revised_text(revised))
             by = Text(f"by {worker_of(recorded.event)}", style="dim")
             self._page.write(told, first=_clock(self._trajectory.offset(recorded)), rest=" " * _TIME, right=by)
 
@@ -292,6 +288,13 @@ def reward_text(reward: object, components: object) -> str:
     if isinstance(components, dict) and components:
         told += " = " + " + ".join(f"{safe(str(name))} {number(part)}" for name, part in components.items())
     return told
+
+
+def revised_text(revised: Revised) -> str:
+    """A later reward, with its parts."""
+    components = revised.extra.get("reward_components")
+    told = reward_text(revised.reward, msgspec.json.decode(components) if components is not None else None)
+    return f"{told}, as before" if revised.reward == revised.was else told
 
 
 def _values(data: bytes) -> dict[str, Any]:

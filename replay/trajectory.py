@@ -99,8 +99,10 @@ class Trajectory:
         self.adoptions: list[Adoption] = []
         self.revisions: list[Revised] = []
         """Later scores, in their order."""
+        self.revised: list[Recorded] = []
+        """The events of these."""
         self.others: list[Recorded] = []
-        """Events of types that this version has no place for, dead letters among them, and revisions."""
+        """Events of types that this version has no place for, dead letters among them."""
         self.ended: Recorded | None = None
         self._settings: dict[str, dict[str, Any]] = {}
         """Of model calls that were looked up, by key; most are the very same."""
@@ -111,7 +113,7 @@ class Trajectory:
                 requested = recorded
             elif event.type == REVISED:
                 self.revisions.append(self.decoded(recorded, _REVISED))
-                self.others.append(recorded)
+                self.revised.append(recorded)
             elif event.type == "rollout.adopted":
                 self.adoptions.append(self._adoption(recorded))
             elif event.type in ENDS:

@@ -16,8 +16,9 @@ from replay.facts import Facts
 from replay.header import header_lines
 from replay.items import Said, call_text, said_of_item, said_of_output
 from replay.page import number, safe, seconds
+from replay.story import revised_text
 from replay.timeline import News, Step, timeline
-from replay.trajectory import Call, Trajectory
+from replay.trajectory import Call, Trajectory, worker_of
 
 LONG: Final = 2000
 """Characters from which on a text is folded."""
@@ -70,9 +71,13 @@ def _ending(trajectory: Trajectory) -> str:
     if isinstance(outcome, RolloutResult):
         extra = "".join(
             f'<div class="label">{_text(name)}</div>{_pre(bytes(value).decode(errors="replace"))}'
-            for name, value in trajectory.extra.items()
+            for name, value in outcome.extra.items()
         )
-        return f"<h2>{_badge(trajectory)}</h2>{extra}"
+        told = f'<h2><span class="good">{_text(f"reward {number(outcome.reward)}")}</span></h2>{extra}'
+        for recorded, revised in zip(trajectory.revised, trajectory.revisions, strict=True):
+            where = f"at {seconds(trajectory.offset(recorded))} by {worker_of(recorded.event)}"
+            told += f"<h2>{_text(f'revised: reward {revised_text(revised)}')} <small>{_text(where)}</small></h2>"
+        return told
     return f'<h2 class="bad">{_text(trajectory.state)}: {_text(outcome.kind)}</h2>{_failure_text(outcome)}'
 
 

@@ -241,7 +241,6 @@ def _marks(trajectory: Trajectory, facts: Facts, lanes: list[Lane], total: float
             text=f"{other.event.type} by {other.event.source}",
         )
         for other in trajectory.others
-        if other.event.type != REVISED
     ]
     for recorded, data in facts.events:
         at = trajectory.offset(recorded)

@@ -9,11 +9,12 @@ import msgspec
 
 from contracts.codec import encode
 from contracts.events import Recorded
-from contracts.rollouts import Fork, Revised
+from contracts.rollouts import Fork
 from replay.document import RolloutHead, head
 from replay.facts import Facts
 from replay.source import Source
-from replay.trajectory import Trajectory
+from replay.story import revised_text
+from replay.trajectory import Trajectory, worker_of
 from replay.ui.entries import Entry
 from replay.ui.lanes import Timeline, lanes_of
 from replay.ui.telling import Told, tell
@@ -31,6 +32,16 @@ class Sibling(msgspec.Struct, frozen=True, kw_only=True):
     reward: float | None
 
 
+class Revision(msgspec.Struct, frozen=True, kw_only=True):
+    """A later score."""
+
+    at: float
+    """Seconds since the rollout was requested."""
+    by: str
+    text: str
+    """The reward, and its parts where it has named ones."""
+
+
 class RolloutView(RolloutHead, frozen=True, kw_only=True):
     """The page of a rollout; the components of its reward are not in its `extra`."""
 
@@ -38,7 +49,7 @@ class RolloutView(RolloutHead, frozen=True, kw_only=True):
     parent: str
     fork: Fork | None
     group: str
-    revisions: list[Revised]
+    revisions: list[Revision]
     components: dict[str, float]
     asked_version: int | None
     task: msgspec.Raw
@@ -90,7 +101,10 @@ def rollout_view(trajectory: Trajectory, facts: Facts, group: list[Entry]) -> Ro
         parent=request.parent,
         fork=request.fork,
         group=request.group,
-        revisions=trajectory.revisions,
+        revisions=[
+            Revision(at=trajectory.offset(recorded), by=worker_of(recorded.event), text=revised_text(revised))
+            for recorded, revised in zip(trajectory.revised, trajectory.revisions, strict=True)
+        ],
         components=_numbers(components),
         asked_version=request.policy_version,
         task=request.task if len(bytes(request.task)) <= MOST else msgspec.Raw(b"null"),

@@ -10,10 +10,12 @@ from components.durable import Call
 from contracts.events import CallError
 from contracts.responses import function_call, output_message
 from replay.document import document
+from replay.exports.page import html_page
 from replay.header import draw_header, header_lines
 from replay.page import cut, safe, seconds
 from replay.story import Story, reward_text
 from replay.trajectory import Trajectory
+from replay.ui.rollout import rollout_view
 from tests.unit.replay.examples import (
     CALC,
     Clumsy,
@@ -219,6 +221,17 @@ def test_later_scores_stand_behind_the_end_and_the_reward_has_the_parts_of_the_l
     found = msgspec.json.decode(b"".join(document(trajectory, facts(recorder))))
     assert (found["reward"], found["first_reward"]) == (0.5, 1)
     assert found["extra"]["reward_components"] == {"right": 0.5, "short": 0.0}
+    page = "".join(html_page(trajectory, facts(recorder)))
+    first = page.index('<h2><span class="good">reward 1</span></h2>')
+    assert first < page.index("revised: reward 0.5 = right 0.5 + short 0 ")
+    assert "rollout.revised" not in page
+    view = rollout_view(trajectory, facts(recorder), [])
+    assert (view.first_reward, view.components) == (1, {"right": 0.5, "short": 0.0})
+    assert [revision.text for revision in view.revisions] == [
+        "0.5 = right 0.5 + short 0",
+        "0.5 = right 0.5 + short 0, as before",
+    ]
+    assert "rollout.revised" not in {step.what for step in view.steps}
 
 
 def test_the_header_names_who_what_and_how() -> None:

@@ -10,7 +10,7 @@ export function conversationTab(view, { run, step, chosen }) {
   const names = new Map(steps.map((each) => [each.key, `${each.what} ${each.target ?? ""}`]));
   const strip = lanes({ small: true, names, pick: (key) => stand(key) });
   const story = h("div", { class: "story" },
-    view.steps.map((each) => stepElement(each, { run, rollout: view.rollout_id, at: (found) => found.key && stand(found.key, false) })), ending(view));
+    view.steps.map((each) => stepElement(each, { run, rollout: view.rollout_id, at: (found) => found.key && stand(found.key, false) })), ending(view), view.revisions.map(revision));
   const scroll = h("div", { class: "scroll" }, story);
   const element = h("div", { class: "tab conversation" }, h("div", { class: "strip" }, strip.element), scroll);
   strip.draw(view.timeline);
@@ -48,9 +48,16 @@ function ending(view) {
   const good = view.outcome === "completed";
   return h("div", { class: `step end ${good ? "" : "failed"}` }, h("span", { class: "clock num" }, offset(view.duration_s ?? 0)),
     h("div", { class: "step-body" }, h("div", { class: "step-head" }, h("b", { class: good ? "good" : "bad" }, view.outcome),
-      good ? h("span", { class: "num" }, `reward ${reward(view.reward)}`) : h("span", {}, view.error && view.error.kind !== view.outcome ? view.error.kind : ""),
+      good ? h("span", { class: "num" }, `reward ${reward(view.first_reward)}`) : h("span", {}, view.error && view.error.kind !== view.outcome ? view.error.kind : ""),
       h("span", { class: "spring" }), h("span", { class: "faint mono who" }, view.ended_by.split("/").at(-1))),
     view.error ? [h("div", { class: "part error" }, h("span", { class: "label" }), h("div", { class: "text" }, view.error.message)),
       Object.entries(view.error.details ?? {}).filter(([, value]) => !view.error.message.includes(value)).map(([name, value]) =>
         h("div", { class: "part aside" }, h("span", { class: "label" }, name), h("pre", { class: "text" }, value)))] : null));
+}
+
+/** A later score: it stands behind the end, and changes what it came to. */
+function revision(revised) {
+  return h("div", { class: "step" }, h("span", { class: "clock num" }, offset(revised.at)),
+    h("div", { class: "step-body" }, h("div", { class: "step-head" }, h("b", {}, "Revised"), h("span", { class: "num" }, `reward ${revised.text}`),
+      h("span", { class: "spring" }), h("span", { class: "faint mono who" }, revised.by))));
 }

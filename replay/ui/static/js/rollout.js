@@ -39,7 +39,7 @@ export function rolloutPage(root, route, frame) {
         view.reward !== null ? `reward ${reward(view.reward)}` : view.outcome === "in flight" ? "in flight" : `${view.outcome}: ${view.error?.kind ?? ""}`),
       view.timeline.marks.some((mark) => mark.what === "adopted") ? h("span", { class: "pill warn" }, "↻ adopted") : null,
       view.fork ? h("a", { class: "pill", href: `#/`, onclick: (event) => { event.preventDefault(); open("diff"); } }, `fork of ${view.fork.rollout}`) : null,
-      view.revisions.length ? h("span", { class: "pill", title: `it ended with ${reward(view.revisions[0].was)}` }, "revised") : null,
+      view.revisions.length ? h("span", { class: "pill", title: `it ended with ${reward(view.first_reward)}` }, "revised") : null,
       h("span", { class: "spring" }), siblings(), h("button", { onclick: fork, title: "Fork (f)" }, "Fork…"));
   }
 
