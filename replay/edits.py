@@ -43,7 +43,8 @@ def edited_reply(call: Call, data: bytes, edit: Edit) -> tuple[str, bytes]:
         return f"{call.what}.failed", msgspec.json.encode(_DROPPED)
     assert call.replied is not None
     if edit.reply is None:
-        found, what = _edited(data, edit.fields), "failed" if call.failed else call.what
+        what = "failed" if call.failed else call.what
+        found = _edited(data, edit.fields, what)
         check_reply(what, found, data, _told(edit.fields))
         return call.replied.event.type, found
     reply = _json(edit.reply)
@@ -57,7 +58,7 @@ def edited_reply(call: Call, data: bytes, edit: Edit) -> tuple[str, bytes]:
 
 def edited_task(task: bytes, fields: Sequence[str]) -> bytes:
     """A task with some of its fields set. Raises `Misused`."""
-    found = _edited(task, fields)
+    found = _edited(task, fields, "task")
     check_task(found, _told(fields))
     return found
 
@@ -66,14 +67,14 @@ def _told(fields: Sequence[str]) -> str:
     return " ".join(f"--edit {field}" for field in fields)
 
 
-def _edited(data: bytes, fields: Sequence[str]) -> bytes:
+def _edited(data: bytes, fields: Sequence[str], what: str) -> bytes:
     """JSON with some of its fields set. Raises `Misused` that names what is there."""
     tree = msgspec.json.decode(data)
     for field in fields:
         path, equals, value = field.partition("=")
         if not equals or not path:
             raise Misused(f"--edit {field}: give PATH=VALUE, like output.0.content.0.text=Yes")
-        _set(tree, _places(tree, path), value, path)
+        _set(tree, _places(tree, path, what), value, path)
     return msgspec.json.encode(tree)
 
 
@@ -108,14 +109,14 @@ def _value(text: str, before: Any) -> Any:
     return text if isinstance(before, str) and not isinstance(found, str) else found
 
 
-def _places(tree: Any, path: str) -> list[str]:
+def _places(tree: Any, path: str, what: str) -> list[str]:
     if path != TEXT or (isinstance(tree, dict) and TEXT in tree):
         return path.split(".")
-    for place, item in reversed(list(enumerate(tree.get("output") or () if isinstance(tree, dict) else ()))):
+    if what != "model":
+        raise Misused(f"--edit {TEXT}=…: this is no model's reply; it holds {_held(tree)}")
+    for place, item in reversed(list(enumerate(tree.get("output") or ()))):
         if isinstance(item, dict) and item.get("type") == "message":
             return ["output", str(place), "content", "-1", "text"]
-    if not isinstance(tree, dict) or not isinstance(tree.get("output"), list):
-        raise Misused(f"--edit {TEXT}=…: this is no model's reply; it holds {_held(tree)}")
     tree["output"] = [output_message("", item_id="msg_edited").model_dump(mode="json", exclude_none=True)]
     return ["output", "0", "content", "-1", "text"]
 

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from components.agents.base import Agent, AgentConfig
 from components.agents.simple_agent.app import SimpleAgent
+from components.durable import Call
 from contracts.events import CallError
 from contracts.responses import Response, ResponseCreateParams, output_message, user_message
 from contracts.rollouts import RolloutResult
@@ -334,3 +335,19 @@ async def test_whatif_at_the_end_of_a_rollout_that_has_not_ended_tells_what_it_w
     assert found.verdict == "same"
     opened = [key for key, call in parent.calls.items() if call.replied is None]
     assert [(call.key, call.compared) for call in found.calls] == [(key, "same") for key in opened]
+
+
+def test_text_is_what_a_model_said_and_nothing_in_a_tools_list_of_parts() -> None:
+    """A message of a model does not belong into a tool's output."""
+
+    def in_parts(call: Call) -> bytes | CallError:
+        if call.type == "tool.requested":
+            return b'{"output":[{"type":"input_text","text":"12"}]}'
+        return calculator(call)
+
+    recorder = Recorder(AGENTS, in_parts)
+    recorder.rollout("r1-00000-00", "calc", task())
+    with pytest.raises(Misused, match="this is no model's reply; it holds output"):
+        plan(trajectory_of(recorder), "m1_0", Edit(fields=("text=13",))).trajectory()
+    fork = plan(trajectory_of(recorder), "m1_0", Edit(fields=("output.0.text=13",))).trajectory()
+    assert any(b'"text":"13"' in event.raw for event in fork.events)
