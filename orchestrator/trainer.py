@@ -35,6 +35,7 @@ from orchestrator.run_log import RunLog
 from orchestrator.stragglers import Stragglers
 from orchestrator.submission import AnyTask, Submission
 from orchestrator.trainer_options import (
+    FEED,
     PATIENCE_S,
     UNFINISHED,
     FeedOptions,
@@ -54,8 +55,7 @@ class Trainer:
     """The trainer's side of one run. Made by `connect` or `launch`."""
 
     def __init__(self, deployment: Deployment, run: str, options: Options) -> None:
-        self.run = check_name(run, "run")
-        check_options(options)
+        self.run = run
         self.deployment, self.bus = deployment, deployment.bus
         self.models = models_of(deployment.descriptions, options.get("models"))
         self._groups, self._bell = Groups(), Bell()
@@ -63,7 +63,7 @@ class Trainer:
         self.pacing = Pacing(options.get("groups"), options.get("max_lag"), options.get("unfinished", UNFINISHED))
         """What `connect` or `launch` was given; a feed may have other bounds."""
         self._view.pacing = self.pacing
-        self._records = FeedRecords(self.bus, run, options.get("feed", "trainer"))
+        self._records = FeedRecords(self.bus, run, options.get("feed", FEED))
         self._consumption = Consumption(self._view, self._records)
         retry = options.get("retry", deployment.config.settings.retry)
         self._log = RunLog(self.bus, run, self._groups, retry, self._bell.ring, models=self.models)
@@ -94,8 +94,10 @@ class Trainer:
 
         Raises:
             UsageError: nothing is deployed there, or the options do not fit it.
+            TypeError, ValueError: the options are none. `InvalidName`, for the run, is one.
             BusError: the server cannot be reached.
         """
+        _check(run, options)
         overrides = [] if namespace is None else [f"log.namespace={namespace}"]
         config = load_config([], overrides, flags={"server": {"url": url}})
         async with (
@@ -111,7 +113,7 @@ class Trainer:
         configs: str | Path | Sequence[str | Path],
         *overrides: str,
         run: str,
-        output: Path | None = None,
+        output: str | Path | None = None,
         report: Report = lambda _: None,
         **options: Unpack[Options],
     ) -> AsyncIterator[Self]:
@@ -126,12 +128,14 @@ class Trainer:
             report: told what is going on.
             options: see `Options`.
 
-        Raises `ConfigError`, `LaunchError`, `BusError`.
+        Raises as `connect` does, `ConfigError`, `LaunchError`.
         """
+        _check(run, options)
         names = [str(configs)] if isinstance(configs, str | Path) else [str(name) for name in configs]
         config = load_config(names, overrides)
         checked = await check(config, report)
-        folder = output or RESULTS / run
+        models_of(checked.descriptions, options.get("models"))
+        folder = RESULTS / run if output is None else Path(output)
         async with AsyncExitStack() as stack:
             files = stack.enter_context(RunFiles(folder))
             deployment = await stack.enter_async_context(Deployment.start(checked, files, report, run))
@@ -357,3 +361,10 @@ class Trainer:
             untrainable=self._records.latest.untrainable,
             dropped=self._records.latest.refused,
         )
+
+
+def _check(run: str, options: Options) -> None:
+    """Refuses what cannot be, before anything is started or looked for."""
+    check_name(run, "run")
+    check_options(options)
+    check_name(options.get("feed", FEED), "feed")

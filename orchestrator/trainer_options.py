@@ -18,6 +18,9 @@ from orchestrator.settings import RetrySettings
 
 _log = structlog.get_logger("trainer")
 
+FEED: Final = "trainer"
+"""Name of the feed, unless another one is given."""
+
 UNFINISHED: Final = 8_192
 """Rollouts that are unfinished at most, unless something else is asked for."""
 

@@ -288,6 +288,22 @@ async def test_an_option_that_no_trainer_has_is_refused(server: str, config: Log
                     pass
 
 
+async def test_what_is_no_option_is_told_before_anything_is_started_or_looked_for(tmp_path: Path) -> None:
+    nowhere, out = "nats://127.0.0.1:1", tmp_path / "out"
+    for options, told in (
+        ({"grups": 2}, "no option 'grups'; did you mean 'groups'"),
+        ({"feed": "a.b"}, "feed 'a.b' may only hold"),
+        ({"run": "a.b"}, "run 'a.b' may only hold"),
+        ({"run": 5}, "run 5 may only hold"),
+    ):
+        given: Any = {"run": "grpo", **options}
+        for opening in (Trainer.connect(nowhere, **given), Trainer.launch("none.yaml", output=out, **given)):
+            with pytest.raises((TypeError, ValueError), match=told):
+                async with opening:
+                    pass
+    assert not out.exists()
+
+
 async def test_what_no_call_of_a_trainer_can_mean_is_refused_before_anything_happens(
     server: str, config: LogConfig
 ) -> None:

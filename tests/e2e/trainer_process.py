@@ -26,7 +26,9 @@ async def main(out: Path, notes: Path, url: str | None) -> None:
     # Less is under way than the bound allows: a model worker that hears late of a version makes nothing too stale.
     options: Any = {"run": "grpo", "groups": 1, "max_lag": 4}
     calls = f"policy.models.noting.notes={out.with_name('calls')}"
-    connection = Trainer.connect(url, **options) if url else Trainer.launch("main.yaml", calls, output=out, **options)
+    connection = (
+        Trainer.connect(url, **options) if url else Trainer.launch("main.yaml", calls, output=str(out), **options)
+    )
     async with connection as trainer, asyncio.TaskGroup() as beside:
         submitting = beside.create_task(trainer.submit(tasks(), agent="puppet", group_size=SIZE))
         submitting.add_done_callback(lambda _: trainer.no_more_tasks())
