@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from bus import Bus, Conflict, DeadLetter
+from bus.errors import BlobLost
 from contracts.events import Recorded
 from contracts.ids import ROOT_CALL, RolloutId, attempt_id, first_attempt
 from contracts.rollouts import RolloutRequest
@@ -33,7 +34,7 @@ async def request_of_rollout(bus: Bus, rollout: str) -> tuple[Recorded, RolloutR
     event = recorded.event
     try:
         request = _REQUEST.decode(await bus.fetch_data(event))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, BlobLost) as error:
         raise NotAgain(f"the request of rollout {rollout} cannot be read: {error}") from error
     if event.subject != recorded.subject or event.replyto != bus.subjects.ended(request.run_id, rollout):
         raise NotAgain(f"the request of rollout {rollout} contradicts the subject that it came under")

@@ -145,7 +145,10 @@ class AgentWorker:
             check_name(rollout.request.run_id, "run ID")
             share(rollout.request, "agent", "run_id")
         except (msgspec.DecodeError, UnicodeDecodeError, InvalidName, BlobLost) as error:
-            await self._bury(rollout, "undecodable", f"not a rollout request: {error}")
+            if await self._bus.last(event.replyto) is not None:
+                self._lose(rollout, "it has already ended", finished=True)
+            else:
+                await self._bury(rollout, "undecodable", f"not a rollout request: {error}")
             return
         reason = await self._cancellations.surely_of(*rollout.names, run=rollout.request.run_id)
         if rollout.ended:

@@ -192,3 +192,20 @@ async def test_a_request_that_cannot_be_read_is_not_asked_for_again(bus: Bus) ->
         await requeue(bus, await bury(bus, event, reason="undecodable"))
     with pytest.raises(NotAgain, match="the request of rollout run-9 is not in the log"):
         await requeue(bus, await bury(bus, request(bus, "run-9"), "models", "policy", seq=2))
+
+
+async def test_a_request_whose_data_is_gone_is_not_asked_for_again(bus: Bus) -> None:
+    """As after a power cut that took it; where several are asked for again, the others are."""
+    asked = RolloutRequest(task=msgspec.Raw(b'"%070000d"' % 1), agent="solver", run_id=RUN, task_index=3)
+    event = bus.event(
+        "rollout.requested",
+        bus.subjects.request("agents", "solver", 1, "run-0", ROOT_CALL),
+        msgspec.json.encode(asked),
+        rolloutid="run-0",
+        callkey=ROOT_CALL,
+        replyto=bus.subjects.ended(RUN, "run-0"),
+    )
+    await bus.publish(event)
+    await bus._connection.api(f"STREAM.PURGE.{bus.subjects.blob_stream}", None, dict[str, object])
+    with pytest.raises(NotAgain, match=r"the request of rollout run-0 cannot be read: blob sha256:.* is not whole"):
+        await requeue(bus, await bury(bus, event, reason="undecodable"))

@@ -11,6 +11,9 @@ import pytest
 from bus import LogConfig
 from bus.connection import connect
 from bus.deadletter import DeadLetterData
+from bus.letters import letters
+from bus.overview import slot_states
+from bus.reboot import begin_anew_after_reboot
 from contracts.codec import encode
 from contracts.events import Event, Kind
 from orchestrator.collect import collect
@@ -122,3 +125,27 @@ async def test_whatever_a_foreign_client_writes_is_buried_and_the_run_completes(
         assert len(letters) == len(written)
         assert {letter.subject: (letter.reason, letter.raw) for letter in letters} == written
         await deployment.check(f"r-{number:05d}-00" for number in range(ROLLOUTS))
+
+
+async def test_a_rollout_that_has_ended_is_not_buried_when_its_request_cannot_be_read_any_more(
+    server: str, config: LogConfig, tmp_path: Path
+) -> None:
+    """B5: after a power cut that took its data, its request comes once more."""
+    found = {
+        "stage": Instance("resources", "stage", {}),
+        "puppet": Instance("agents", "puppet", {"resources": "stage"}),
+    }
+    async with Deployment(server, config.model_copy(update={"inline_limit": 1_024}), found) as deployment:
+        await deployment.start("puppet", "stage")
+        task = {"plan": [["add", 1]], "expected": 1, "fill": "x" * 2_000}
+        await deployment.ask("ended", task)
+        assert await deployment.reward("ended") == 1.0
+        bus = deployment.bus
+        await bus._connection.api(f"STREAM.PURGE.{bus.subjects.blob_stream}", None, dict[str, object])
+        assert await begin_anew_after_reboot(bus, tmp_path)
+        await deployment.ask("later", {"plan": [["add", 1]], "expected": 1})
+        assert await deployment.reward("later") == 1.0
+        async with asyncio.timeout(PATIENCE_S):
+            while any(slot.held for slot in await slot_states(bus, 0)):  # noqa: ASYNC110 - the log tells nobody
+                await asyncio.sleep(0.02)
+        assert [each async for each in letters(bus)] == []
