@@ -179,7 +179,7 @@ class _Reader:
         return capture
 
     def _resolve(self, key: str, capture: Capture) -> CallTokens:
-        blank = self._events.blank(key, capture.flaw or "the engine gave no tokens")
+        blank = self._events.blank(key, capture.flaw or NOT_CAPTURED)  # it may have policy versions alone
         if not (capture.prompt or capture.cited or capture.generated):
             return blank
         try:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bus import LogConfig
+from orchestrator.policy_versions import announce
 from tests.e2e.test_capture import SCRIPT, TASK, instances
 from tests.e2e.workers import RUN, Deployment
 from tests.engines.vllm import Vllm
@@ -94,6 +95,7 @@ async def test_an_export_of_what_has_no_tokens_says_so(server: str, config: LogC
         await deployment.ask("r-0", TASK, agent="solver")
         code, _, errors = await export(server, config, tmp_path / "out")
         assert (code, "none of its rollouts completed" in errors) == (2, True)
+        await announce(deployment.bus, ["policy"], 3)  # what is recorded of a call are its versions then
         await deployment.start("policy", "quiz", "solver")
         await deployment.end("r-0")
         code, _, errors = await export(server, config, tmp_path / "out")

@@ -277,7 +277,8 @@ def test_a_conversation_that_goes_on_from_an_earlier_reply_is_a_branch_and_no_br
     ("flawed", "why"),
     [
         (None, "not captured"),
-        (Capture(), "the engine gave no tokens"),
+        (Capture(), "not captured"),
+        (Capture(policy=(3, 4)), "not captured"),
         (Capture(flaw="it has no tokenizer"), "it has no tokenizer"),
         (capture([1], [2], logprobs=pack_logprobs([float("nan")])), "not finite"),
         (capture([1], [2], logprobs=pack_logprobs([float("-inf")])), "not finite"),
@@ -306,6 +307,7 @@ def test_a_call_without_sound_tokens_is_told_and_never_trained_on(flawed: Captur
     assert [sample.calls for sample in found.samples] == [("m_0",)]
     ((call, told),) = [(each.call, each.why) for each in found.tokenless]
     assert (call, why in told) == ("m_1", True), told
+    assert len(found.refused) == (why != "not captured")
     alone = Conversations()
     alone.call("m_0", [S], ["a"], None)
     none = build_samples(alone.events)
