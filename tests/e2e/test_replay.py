@@ -176,6 +176,16 @@ def test_a_reader_that_has_seen_enough_is_no_error(recorded: Path, command: str)
     assert (ran.returncode, ran.stderr) == (141, b"")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("command", ["replay list", "replay list --json", "replay show last", "orchestrator datasets"])
+def test_output_that_finds_no_room_is_one_line_and_code_2(recorded: Path, command: str) -> None:
+    """R7: 0 would say that all was told."""
+    words = [sys.executable, "-P", "-m", *command.split()]
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, check=False, cwd=recorded, timeout=DEADLINE_S)
+    assert (ran.returncode, ran.stderr) == (2, b"error: standard output cannot be written: No space left on device\n")
+
+
 def of_clumsy(folder: Path) -> str:
     return str(lines(replay(folder, "list", "--json", "--agent", "clumsy"))[0]["rollout_id"])
 
