@@ -72,6 +72,7 @@ class Retooled(msgspec.Struct, frozen=True, kw_only=True):
 
     rollout_id: str
     call: str
+    """Its key; empty where none of the rollout's calls could be made."""
     seq: int
     instance: str
     tool: str

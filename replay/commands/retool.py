@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from replay.apart import DEADLINE_S
-from replay.bulk import Bulk
+from replay.bulk import Bulk, anonymous
 from replay.changed import told_pieces
 from replay.commands.common import (
     Config,
@@ -121,11 +121,19 @@ async def _retool(
                     calls = await bulk.retool(await load(source, rollout))
                 except ReplayError as error:
                     found.problems[str(error)] += 1
+                    if json:
+                        write_json(_untold(rollout, error))
                     continue
                 for call in calls:
                     _count(found.tools, call)
                     if json:
                         write_json(call)
+
+
+def _untold(rollout: str, error: ReplayError) -> Retooled:
+    """What `--json` tells of a rollout whose calls could not be made: one line without a call."""
+    reason = anonymous(str(error), rollout)
+    return Retooled(rollout_id=rollout, call="", seq=0, instance="", tool="", verdict="could not run", reason=reason)
 
 
 def _count(tools: dict[tuple[str, str], ToolRow], call: Retooled) -> None:

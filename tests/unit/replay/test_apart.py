@@ -181,9 +181,13 @@ def test_what_a_verifier_and_tools_do_beyond_the_deadline_is_given_up_at_their_l
         for way in (*ways, 8)
     ]
     (tmp_path / "log.jsonl").write_bytes(b"\n".join([*deployment, *lines]))
-    code, out, _ = replay(*verb, "--file", "log.jsonl", "--config", "config.yaml", "--deadline", "1")
+    options = ["--file", "log.jsonl", "--config", "config.yaml", "--deadline", "1"]
+    code, out, _ = replay(*verb, *options)
     assert code == 2
     assert "rollout …" not in out
+    told = [json.loads(line) for line in replay(*verb, *options, "--json")[1].splitlines()]
+    given_up = {line["rollout_id"][-8:-3]: line["reason"] for line in told if line["verdict"] == "could not run"}
+    assert {way for way, reason in given_up.items() if "deadline" in reason} == {f"{way:05d}" for way in ways}
     out = out.replace("\n", "")
     for what in ways.values():
         assert f"its code did not come to an end within its deadline at {app}:{line_of(what, RESOURCES)}: " in out
