@@ -152,6 +152,8 @@ class Connection:
                 if error.code != NO_RESPONDERS or loop.time() > deadline:
                     raise ApiRefused(verb, error.code, error.err_code, error.description)
             except Unreachable:
+                if self.lost is not None:
+                    raise self.lost from None
                 if loop.time() > deadline:
                     raise
             await asyncio.sleep(_PAUSE_S)

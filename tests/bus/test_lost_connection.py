@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from nats.errors import Error as NatsError
 
-from bus import Bus, EmbeddedServer, LogConfig
+from bus import Bus, EmbeddedServer, LogConfig, Unreachable
+from bus.room import largest_stream
 from tests.bus.conftest import Open
 from tests.bus.events import request, until
 
@@ -55,6 +56,25 @@ async def test_a_reader_that_ends_by_an_exception_is_a_lost_connection(bus: Bus)
     async with asyncio.timeout(SOON_S):
         assert await bus.publish(request(bus, "r1")) == 1
         await until(lambda: changes == [False, True])
+
+
+async def test_who_waits_for_an_answer_hears_at_once_that_the_connection_is_lost_for_good(
+    new_directory: Callable[[], Path], open_bus: Open
+) -> None:
+    """B3: nothing more can come, so nothing is asked again."""
+    server = await EmbeddedServer.start(new_directory(), LogConfig())
+    try:
+        bus = await open_bus(server.url)
+        await stop(server)
+        asking = asyncio.create_task(largest_stream(bus))
+        await asyncio.sleep(0)
+        await bus._connection.wire.close()  # as nats-py does when the server refuses the connection
+        async with asyncio.timeout(SOON_S):
+            with pytest.raises(Unreachable, match="ended the connection"):
+                await asking
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+        await server.stop()
 
 
 async def test_what_cannot_be_sent_does_not_keep_a_lost_connection_from_being_made_anew(
