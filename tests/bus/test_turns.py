@@ -4,8 +4,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
-from bus import Bus, pool
+import pytest
+from nats.aio.transport import TcpTransport
+
+from bus import Bus, pool, wire
 from bus.connection import connect
 from bus.frames import TURN_S
 from tests.bus.events import models, request, until
@@ -51,6 +55,37 @@ async def test_a_flood_of_messages_is_handled_some_at_a_time(url: str) -> None:
     assert got == [b"%d" % number for number in range(COUNT)]
     await sending.close()
     await receiving.close()
+
+
+async def test_what_follows_many_messages_leaves_together_and_what_follows_few_at_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a busy process writes seldom, and nobody waits for one that is not."""
+    connection = await connect(url, name="sending")
+    await connection.wire.flush()
+    writer = cast("TcpTransport", connection.wire._transport)._io_writer
+    writes: list[int] = []
+    monkeypatch.setattr(writer, "write", lambda data: writes.append(data.count(b"PUB ")))
+
+    async def sent(*turns: int) -> list[int]:
+        """What each write has in it that comes of so many messages in each turn of the loop."""
+        writes.clear()
+        connection.wire._gathers_until = 0.0
+        for count in turns:
+            for _ in range(count):
+                connection.send(b"nobody", b"", b"")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await until(lambda: sum(writes) == sum(turns))
+        return list(writes)
+
+    monkeypatch.setattr(wire, "GATHER_S", 2.0)
+    monkeypatch.setattr(wire, "_EACH_S", 0.02)
+    assert await sent(100, 1, 2, 3) == [100, 6]
+    monkeypatch.setattr(wire, "_EACH_S", 0.0)
+    assert await sent(3, 1, 2) == [3, 1, 2]
+    monkeypatch.undo()
+    await connection.close()
 
 
 async def test_deliveries_that_were_fetched_at_once_are_handed_out_some_at_a_time(bus: Bus) -> None:
