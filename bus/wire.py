@@ -86,7 +86,7 @@ class Wire(Client):
         await super().close()
 
     def send(self, command: bytes) -> None:
-        """Queues one protocol command; all of a loop turn leave together, and what comes soon after many of them, too."""
+        """Queues one protocol command; all of a loop turn leave together, and what comes soon after many, too."""
         self._pending.append(command)
         self._pending_data_size += len(command)
         if not self._flush_due:
