@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from contracts.rollouts import RolloutRequest
+from orchestrator.errors import UsageError
 from orchestrator.feed_view import FeedView
 from orchestrator.groups import OpenGroup
 from orchestrator.run_log import RunLog, now
@@ -24,7 +25,7 @@ class Asking:
         """See `Trainer.submit`."""
         view = self._view
         view.pacing.check()
-        name, new, old = self._submission.agent(agent), 0, 0
+        name, new, old, asked = self._submission.agent(agent), 0, 0, None
         view.submitting += 1
         try:
             for asked in self._submission.asked(tasks, name, epoch):
@@ -49,9 +50,14 @@ class Asking:
                 self._groups.add(group)
                 await self._ask(group, request)
                 new += 1
+            await asyncio.sleep(0)  # others get their turn whoever submits again and again
         finally:
             view.submitting -= 1
             view.bell.ring()
+        if asked is None:
+            raise UsageError(
+                "no tasks were given: a file or an iterator gives them once, so make a new one for each epoch"
+            )
         return new
 
     def _was_asked(self, group: str, size: int) -> bool:

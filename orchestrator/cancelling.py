@@ -3,9 +3,10 @@
 Pure. Called by `Trainer.cancel`, which cancels them.
 """
 
+from contracts.ids import attempt_id
 from orchestrator.delivered import Finished, Group
 from orchestrator.groups import Groups
-from orchestrator.submission import place_of
+from orchestrator.submission import Place, member_id, place_of
 
 
 def meant(
@@ -27,6 +28,16 @@ def _rollout(run: str, groups: Groups, rollout: str | Finished) -> str:
     name = rollout.rollout_id if isinstance(rollout, Finished) else rollout
     place = place_of(run, name) if isinstance(name, str) else None
     size = groups.sizes.get(place.group) if place is not None else None
-    if place is None or size is None or (size and place.number >= size):  # 0: the log says the size no more
+    if (
+        place is None
+        or size is None
+        or (size and place.number >= size)  # 0: the log says the size no more
+        or name != _named(place)
+    ):
         raise ValueError(f"{name!r} is no rollout of run {run!r}")
     return name
+
+
+def _named(place: Place) -> str:
+    first = member_id(place.group, place.number)
+    return attempt_id(first, place.attempt) if place.attempt else first

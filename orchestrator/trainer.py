@@ -216,8 +216,9 @@ class Trainer:
         Raises:
             TypeError, ValueError: `tasks`, `group_size` or `epoch` cannot be such.
             InputError: a task is none. Those before it were submitted.
-            UsageError: it was not said yet how many groups `max_lag` is about. Or a task was submitted with another
-                `group_size`, or an iterator only gives the same again; then those before it were submitted.
+            UsageError: there are no tasks, or it was not said yet how many groups `max_lag` is about. Or a task was
+                submitted with another `group_size`, or an iterator only gives the same again; then those before it were
+                submitted.
             RunCancelled: the run was.
             BusError: the log was away for too long; submit the same tasks again.
         """

@@ -316,6 +316,7 @@ async def test_what_no_call_of_a_trainer_can_mean_is_refused_before_anything_hap
             (lambda: trainer.submit(tasks(1)[0]), r"tasks are several: give one alone as \[task\]"),
             (lambda: trainer.submit("tasks.jsonl"), r"a file as open\(…\)"),
             (lambda: trainer.submit([{"id": object()}]), "task 1: is no JSON: Encoding objects of type object"),
+            (lambda: trainer.submit(iter([])), "no tasks were given: a file or an iterator gives them once"),
             (lambda: trainer.submit([{"id": "\ud800"}]), "task 1: is no JSON: 'utf-8' codec can't encode"),
             (lambda: trainer.submit(tasks(1), 5), "name one of the agents"),
             (lambda: trainer.feed(groups=0), "groups is a whole number, 1 or more, not 0"),
@@ -729,8 +730,9 @@ async def test_cancelling_a_group_names_what_has_not_ended(server: str, config: 
         await held(agents)
         await trainer.submit(tasks(2), group_size=2)
         first, second = trainer._groups.open.values()
-        with pytest.raises(ValueError, match="-02' is no rollout of run 'grpo'"):
-            await trainer.cancel(rollout=f"{first.id}-02")
+        for wrong in ("02", "0", "000", "00-a0"):
+            with pytest.raises(ValueError, match=f"-{wrong}' is no rollout of run 'grpo'"):
+                await trainer.cancel(rollout=f"{first.id}-{wrong}")
         await trainer.cancel(group=first.id)
         await trainer.cancel(rollout=second.members[0].rollout)
         found = {recorded.event.rolloutid async for recorded in agents.bus.scan(agents.bus.subjects.cancels_of(0))}
