@@ -51,7 +51,7 @@ class Finished:
     """Generated tokens that were captured; where none were, as many as the engines counted."""
     stats: RolloutStats | None
     trainable: bool
-    """False where it has no reward, and where no token of it was captured, or all were refused: it has no samples."""
+    """False where it has no reward, and where no token of it was captured, or all were refused."""
     _bus: Bus = field(repr=False)
     _run: str = field(repr=False)
     _models: tuple[str, ...] = field(repr=False)

@@ -29,7 +29,7 @@ REFUSED = 2
 LOG_AWAY = 75
 """Exit code of a worker that has lost the log."""
 GROWN = 76
-"""Exit code of a worker that took more memory than its pool may, and has finished what it held."""
+"""Exit code of a worker that took more memory than its pool may, and has said so in the log."""
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 """The kernel kills for memory, too, and whose that was it does not say."""
 _CHUNK = 65_536
@@ -287,7 +287,7 @@ class _Worker:
 
     def _how(self, code: int) -> str:
         if code == GROWN:
-            return "took more memory than its pool.memory_mb and has finished what it held"
+            return f"ended with exit code {code}, as it does when it took more memory than its pool.memory_mb"
         if code >= 0:
             return f"ended with exit code {code}"
         late = f" because it did not serve within {self._settings.start_deadline_s:g} s" if self._late else ""
@@ -311,8 +311,8 @@ def _refusal(log: Iterable[str]) -> str | None:
 
 
 def _is_crash(code: int) -> bool:
-    """Whether a process that served was ended by what ran in it; 0 is the code of one that was told to end, too."""
-    return -code not in _FROM_OUTSIDE and code not in (LOG_AWAY, GROWN)
+    """Whether a process that served may have been ended by what ran in it, if it was not told to end."""
+    return -code not in _FROM_OUTSIDE and code != LOG_AWAY
 
 
 def _ready(line: bytes) -> dict[str, object] | None:

@@ -14,7 +14,7 @@ import sys
 from collections import deque
 from importlib.metadata import PackageNotFoundError, version
 from secrets import token_hex
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -153,18 +153,21 @@ class Frame:
             asyncio.create_task(self._watch_lag()),
             asyncio.create_task(self._report(server)),
         ]
-        if self._memory_mb is not None:
-            watches.append(asyncio.create_task(self._watch_memory(self._memory_mb)))
+        growing = asyncio.create_task(self._grown())
         stopping = asyncio.create_task(self._stop.wait())
         sys.stdout.write(msgspec.json.encode({"ready": True, "worker": self.worker}).decode() + "\n")
         sys.stdout.flush()
         self._log.info("worker.ready")
-        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((serving, stopping, growing), return_when=asyncio.FIRST_COMPLETED)
         self._log.info("worker.draining", in_progress=server.in_progress)
-        if self._stop.is_set():
+        if self._stop.is_set() or growing.done():
             await say_stopping(bus, self.worker, self.spec.kind, self.spec.instance)
-        await server.drain(self.spec.drain_s)
-        for task in (*watches, stopping):
+        if growing.done() and not self._stop.is_set():
+            self._code = memory.GROWN
+            await self._finish(server, stopping)
+        else:
+            await server.drain(self.spec.drain_s)
+        for task in (*watches, growing, stopping):
             task.cancel()
         await serving
         self._log.info("worker.stopped")
@@ -177,13 +180,23 @@ class Frame:
                 f"pool.memory_mb is {self._memory_mb}: give it more"
             )
 
-    async def _watch_memory(self, most_mb: int) -> None:
-        """Has the process end, and be started anew, when it takes more."""
-        memory.refuse_beyond(most_mb * memory.MB)
-        used = await memory.grown(most_mb * memory.MB)
-        self._log.warning("worker.grown", used_mb=used // memory.MB, memory_mb=most_mb)
-        self._code = memory.GROWN
-        self._told_to_stop()
+    async def _grown(self) -> None:
+        """Returns when the process takes more memory than it may."""
+        if self._memory_mb is None:
+            await asyncio.Event().wait()
+            return
+        most = self._memory_mb * memory.MB
+        memory.refuse_beyond(most)
+        used = await memory.grown(most)
+        self._log.warning("worker.grown", used_mb=used // memory.MB, memory_mb=self._memory_mb)
+
+    async def _finish(self, server: Server, stopping: asyncio.Task[Any]) -> None:
+        """Ends with what is in progress, however long that takes: given back, it would make another worker grow."""
+        finishing = asyncio.create_task(server.drain(memory.FINISH_S))
+        await asyncio.wait((finishing, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not finishing.done():  # told to stop meanwhile
+            finishing.cancel()
+            await server.drain(self.spec.drain_s)
 
     async def _watch_lag(self) -> None:
         loop = asyncio.get_running_loop()

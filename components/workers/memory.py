@@ -13,7 +13,10 @@ from typing import Final
 
 MB: Final = 1_000_000
 GROWN: Final = 76
-"""Exit code of a process that took more than it may, and has finished or given back what it held."""
+"""Exit code of a process that took more than it may."""
+
+FINISH_S: Final = 86_400.0
+"""Seconds in which such a process finishes what it holds; its calls have deadlines of their own, which are sooner."""
 
 _LOOK_S: Final = 0.5
 _REST: Final = 1_000 * MB

@@ -36,6 +36,18 @@ async def test_a_tool_that_leaks_has_its_worker_started_anew_and_every_rollout_i
         await deployment.check(rollouts)
 
 
+@pytest.mark.slow
+async def test_a_call_that_needs_much_for_long_is_finished_and_not_made_again(server: str, config: LogConfig) -> None:
+    """E10: given back, it would make one worker after the other grow, without an end."""
+    plan = [["tool", "leak", {"megabytes": 2 * MOST_MB, "seconds": 3.0}]]
+    async with Deployment(server, config, instances()) as deployment:
+        await deployment.start("puppet")
+        async with kept(server, config, "stage", instances()["stage"], 1, drain_s=0.1) as codes:
+            await deployment.ask("r", {"plan": plan, "expected": 1})
+            assert await deployment.reward("r") == 1.0
+            assert codes == [GROWN]
+
+
 async def test_a_call_that_wants_all_memory_fails_alone(server: str, config: LogConfig) -> None:
     """E10: it is told so, and its worker goes on."""
     plan = [["tool", "leak", {"megabytes": 3_000}], ["add", 1]]

@@ -71,14 +71,16 @@ def start_process(
 
 
 @asynccontextmanager
-async def kept(url: str, log: LogConfig, name: str, instance: Instance, workers: int) -> AsyncIterator[list[int]]:
+async def kept(
+    url: str, log: LogConfig, name: str, instance: Instance, workers: int, *, drain_s: float = PATIENCE_S
+) -> AsyncIterator[list[int]]:
     """So many processes of an instance, each started again as often as it ends; the exit codes of those that ended."""
     codes: list[int] = []
     running: set[subprocess.Popen[bytes]] = set()
 
     async def keep() -> None:
         while True:
-            process = start_process(url, log, name, instance)
+            process = start_process(url, log, name, instance, drain_s=drain_s)
             running.add(process)
             assert process.stdout is not None
             with process.stdout as said:

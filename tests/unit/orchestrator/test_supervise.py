@@ -134,11 +134,12 @@ async def test_a_worker_that_crashed_is_told_of_and_one_that_was_killed_or_lost_
     told: list[str] = []
     workers = Supervisor(LaunchSettings(), tmp_path / "logs", Redactor(), told.append, on_crash=hear)
     await workers.start([command(serves_and(how), name) for name, how in ends.items()])
-    await until(lambda: len({step.split()[0] for step in told}) == len(ends) and len(crashed) >= 4)
+    await until(lambda: len({step.split()[0] for step in told}) == len(ends) and len(crashed) >= 5)
     await workers.stop()
     assert {how for _, how in crashed} == {
         "was killed by SIGABRT",
         *(f"ended with exit code {code}" for code in range(3)),
+        f"ended with exit code {GROWN}, as it does when it took more memory than its pool.memory_mb",
     }
     assert {worker for worker, _ in crashed} == {"w"}
 

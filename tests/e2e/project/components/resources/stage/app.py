@@ -111,15 +111,17 @@ class Stage(Resources[ResourcesConfig]):
         return "at last"
 
     @tool
-    async def leak(self, session: Count, megabytes: int) -> str:
+    async def leak(self, session: Count, megabytes: int, seconds: float = 0.0) -> str:
         """Takes memory for ever.
 
         Args:
             session: The counter, which goes up by 1.
             megabytes: How much.
+            seconds: When to answer.
         """
         session.value += 1
         LEAKED.append(b"x" * (megabytes * 1_000_000))
+        await asyncio.sleep(seconds)
         return str(session.value)
 
     @tool
