@@ -129,6 +129,15 @@ class FileSource:
             if place.line not in self._copies and not _HEAD.decode(line).blob:
                 yield self._recorded(place, line.rstrip(b"\r\n"))
 
+    @staticmethod
+    def check_first(path: Path) -> None:
+        """Raises `NoSource` where the first line is no event, for who reads the rest later."""
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    _head(line, f"{path}:{number}")
+                    return
+
     def _lines(self) -> Iterator[tuple[_Place, bytes]]:
         number = 0
         for index, path in enumerate(self._paths):
@@ -144,18 +153,10 @@ class FileSource:
                 raise NoSource(f"{path} cannot be read: {error.strerror}") from error
 
     def _note(self, place: _Place, line: bytes) -> None:
-        try:
-            head = _HEAD.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise NoSource(f"{self._paths[place.file]}:{place.line}: not an exported event: {error}") from error
+        head = _head(line, f"{self._paths[place.file]}:{place.line}")
         if head.blob:
             self._blobs[head.blob] = place
             return
-        if not head.type or not head.subject:
-            raise NoSource(
-                f"{self._paths[place.file]}:{place.line}: not an exported event: it has no type and subject. `replay "
-                f"export` and `jetgym log archive` write such files"
-            )
         if head.rolloutid and head.type != "cancel.requested":  # of its run, as in a log: no part of its trajectory
             self._rollouts[head.rolloutid].extend(place)
         if head.type == _OUTLINE[0]:
@@ -252,3 +253,17 @@ def export_lines(events: Iterable[Recorded], blobs: Mapping[str, bytes]) -> Iter
                 written.add(reference)
                 yield blob_line(reference, blobs[reference])
         yield recorded.raw
+
+
+def _head(line: bytes, where: str) -> _Head:
+    """Raises `NoSource` where the line is neither an event nor a blob."""
+    try:
+        head = _HEAD.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NoSource(f"{where}: not an exported event: {error}") from error
+    if not head.blob and not (head.type and head.subject):
+        raise NoSource(
+            f"{where}: not an exported event: it has no type and subject. `replay export` and `jetgym log archive` "
+            f"write such files"
+        )
+    return head

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from replay.commands.common import Json, console, run_async, where, write_json
 from replay.errors import Misused
+from replay.file_source import FileSource
 from replay.opening import Where
 from replay.places import find_place
 from replay.ui.guard import Guard
@@ -70,6 +71,7 @@ def _where(source: str | None, namespace: str) -> Where:
     if source is not None and "://" in source:
         return where(None, source, namespace, None)
     if source is not None and Path(source).is_file():
+        FileSource.check_first(Path(source))
         return where(None, None, namespace, [Path(source)])
     found = where(source, None, namespace, None)
     if source is not None:

@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from bus import Subjects
 from replay.columns import MORE
 from replay.file_source import export_lines
@@ -71,9 +73,10 @@ def test_what_is_filtered_sorted_and_shown_has_one_name_which_the_help_tells(rep
     assert "lag" not in told
 
 
-def test_list_of_a_file_of_something_else_could_not_run(replay: Replay, tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", [("list", "--file"), ("ui", "--no-open")])
+def test_a_file_of_something_else_could_not_be_read(replay: Replay, tmp_path: Path, verb: tuple[str, str]) -> None:
     """R7: what `jetgym rebuild` writes is no export, and no run without rollouts either."""
     (tmp_path / "rollouts.jsonl").write_text('{"_ng_task_index": 0, "reward": 1.0}\n')
-    code, out, err = replay("list", "--file", tmp_path / "rollouts.jsonl")
+    code, out, err = replay(*verb, tmp_path / "rollouts.jsonl")
     assert (code, out) == (2, "")
     assert "rollouts.jsonl:1: not an exported event" in err
