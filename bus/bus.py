@@ -16,8 +16,8 @@ from bus.blobs import Blobs
 from bus.connection import Connection, connect
 from bus.deadletter import DEAD_LETTER, DeadLetter, Reason, letter_data
 from bus.direct import Stored
-from bus.errors import BusError, Conflict, EventIdReused, PayloadTooLarge, PublishRefused
-from bus.history import history, history_stream, last_event, recorded_of
+from bus.errors import BusError, Conflict, EventIdReused, PayloadTooLarge, Unreadable
+from bus.history import event_in, history, history_stream, last_event, recorded_or_ended
 from bus.pool import Pool
 from bus.publish import Publisher
 from bus.pull import ConsumerConfig
@@ -166,6 +166,7 @@ class Bus:
 
         Raises:
             Conflict: another event holds the subject (`stored`).
+            Unreadable: what holds it is no event that this version knows (`letter`).
             EventIdReused: the same event ID was stored with other bytes.
             PayloadTooLarge: over the blob limit.
             Unreachable: the server was away for longer than two minutes; the event may or may not be stored.
@@ -368,7 +369,10 @@ class Bus:
         return history_stream(self._connection, self.subjects, rollout)
 
     async def last(self, subject: str) -> Recorded | None:
-        """The newest event under `subject`, which may hold wildcards after the partition."""
+        """The newest event under `subject`, which may hold wildcards after the partition.
+
+        Of a rollout whose end cannot be read, that it failed by that; so has `scan`.
+        """
         return await last_event(self._connection, self.subjects, subject)
 
     async def scan(
@@ -381,7 +385,7 @@ class Bus:
         stream = self.subjects.stream(partition)
         wanted = filters or (f"{self.config.namespace}.{partition}.>",)
         async for stored in read(self._connection, stream, wanted, start=start, follow=follow):
-            recorded = recorded_of(stored)
+            recorded = recorded_or_ended(stored)
             if recorded is not None:
                 yield recorded
 
@@ -390,9 +394,9 @@ def _judge(raw: bytes, stored: Stored) -> None:
     """Ours, or whose?"""
     if stored.data == raw:
         return
-    holder = recorded_of(stored)
-    if holder is None:
-        raise PublishRefused(f"{stored.subject} holds bytes that are no event (sequence {stored.seq})")
+    holder = event_in(stored)
+    if isinstance(holder, DeadLetter):
+        raise Unreadable(holder)
     if msgspec.json.decode(raw, type=_Identity).id == holder.event.id:
         raise EventIdReused(holder)
     raise Conflict(holder)

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from contracts.errors import InvalidEvent, NewerVersion
 from contracts.events import Event
 
 Reason = Literal["undecodable", "newer_version", "unknown_type", "subject_mismatch", "exhausted"]
@@ -63,6 +64,12 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`requeued`: its rollout is asked for again. `dropped`: nothing more is to be done."""
     rollout: str = ""
     """Of the new attempt."""
+
+
+def letter_of(error: InvalidEvent, *, subject: str, seq: int, raw: bytes) -> DeadLetter:
+    """Of a message that was read in the log, under its subject, and is no event that this version knows."""
+    reason: Reason = "newer_version" if isinstance(error, NewerVersion) else "undecodable"
+    return DeadLetter(reason=reason, message=str(error), subject=subject, seq=seq, num_delivered=1, raw=raw, event=None)
 
 
 def letter_data(letter: DeadLetter) -> bytes:

@@ -13,6 +13,7 @@ BusError
 ├── PublishRefused       the server will never store this event
 │   ├── Conflict         another event holds the subject: first writer wins
 │   ├── EventIdReused    the same event ID was stored with other bytes: a fault of the writer
+│   ├── Unreadable       what holds the subject is no event that this version knows
 │   └── PayloadTooLarge  over the blob limit: not retried
 ├── BlobLost             a reference whose blob is missing or broken
 └── BusClosed            the bus was closed while this was waiting
@@ -20,6 +21,7 @@ BusError
 
 from typing import Final
 
+from bus.deadletter import DeadLetter
 from contracts.events import Recorded
 
 _NO_MAJORITY: Final = 10008
@@ -41,6 +43,7 @@ __all__ = [
     "ServerUnfit",
     "StoreInUse",
     "Unreachable",
+    "Unreadable",
 ]
 
 
@@ -116,6 +119,14 @@ class EventIdReused(PublishRefused):
             f"{stored.subject} holds event {stored.event.id!r} with other content: two writers share a worker ID, "
             "or one ID was given to two events"
         )
+
+
+class Unreadable(PublishRefused):
+    """The subject holds what this version cannot read; `letter` is the dead letter that it becomes."""
+
+    def __init__(self, letter: DeadLetter) -> None:
+        self.letter = letter
+        super().__init__(f"{letter.subject} holds what cannot be read (sequence {letter.seq}): {letter.message}")
 
 
 class PayloadTooLarge(PublishRefused):

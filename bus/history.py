@@ -5,16 +5,21 @@ the whole history, which one request answers. What cannot be decoded is left out
 """
 
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
 
+import msgspec
 import structlog
 
 from bus.connection import Connection
+from bus.deadletter import DeadLetter, letter_of
 from bus.direct import Stored, TooManySubjects, last, pages_of_last
 from bus.scan import all_of, read
-from bus.subjects import Subjects
+from bus.subjects import Subjects, rollout_of
 from contracts.codec import decode
 from contracts.errors import InvalidEvent
-from contracts.events import Recorded
+from contracts.events import Event, Recorded
+from contracts.ids import ROOT_CALL
+from contracts.rollouts import RolloutFailure
 
 _log = structlog.get_logger("bus.history")
 
@@ -43,14 +48,46 @@ async def history_stream(connection: Connection, subjects: Subjects, rollout: st
 async def last_event(connection: Connection, subjects: Subjects, subject: str) -> Recorded | None:
     """See `Bus.last`."""
     stored = await last(connection, subjects.stream_of(subject), subject)
-    return None if stored is None else recorded_of(stored)
+    return None if stored is None else recorded_or_ended(stored)
 
 
 def recorded_of(stored: Stored) -> Recorded | None:
     """The event in a stored message; None, and a warning, if there is none in it."""
+    found = event_in(stored)
+    return found if isinstance(found, Recorded) else None
+
+
+def recorded_or_ended(stored: Stored) -> Recorded | None:
+    """`recorded_of`; of an end that cannot be read, that its rollout failed by that: no other can be written."""
+    found = event_in(stored)
+    if isinstance(found, Recorded):
+        return found
+    match stored.subject.split("."):
+        case [_, _, "rollout", "ended", _, _] if rollout := rollout_of(stored.subject):
+            return Recorded(seq=stored.seq, subject=stored.subject, event=_failed(rollout, found), raw=stored.data)
+    return None
+
+
+def event_in(stored: Stored) -> Recorded | DeadLetter:
+    """The event in a stored message; if there is none in it, a warning, and the letter that it becomes."""
     try:
         event = decode(stored.data)
     except InvalidEvent as error:
         _log.warning("unreadable_event", subject=stored.subject, seq=stored.seq, error=str(error))
-        return None
+        return letter_of(error, subject=stored.subject, seq=stored.seq, raw=stored.data)
     return Recorded(seq=stored.seq, subject=stored.subject, event=event, raw=stored.data)
+
+
+def _failed(rollout: str, letter: DeadLetter) -> Event:
+    message = f"its end cannot be read: {letter.message}"
+    failure = RolloutFailure(kind="poison", message=message, details={"reason": letter.reason})
+    return Event(
+        id=f"unreadable-{letter.seq}",
+        source="log",
+        type="rollout.failed",
+        time=datetime.now(UTC),
+        subject=letter.subject,
+        rolloutid=rollout,
+        callkey=ROOT_CALL,
+        data=msgspec.Raw(msgspec.json.encode(failure)),
+    )

@@ -1,11 +1,12 @@
 """The event that answers a request: a reply to a call, the firing of a timer, the end of a rollout.
 
-Built by all workers, so that whatever answers is tied to what was asked in the same way.
+Built by all workers, so that whatever answers is tied to what was asked in the same way. What they find in its place
+and cannot read becomes a dead letter.
 """
 
 from msgspec import Raw
 
-from bus import Bus
+from bus import Bus, DeadLetter
 from contracts.events import NOTHING, SAID_ELSEWHERE, Event
 
 
@@ -34,3 +35,13 @@ def answer_to(
         policy=policy,
         generated=generated,
     )
+
+
+async def bury_holder(bus: Bus, request: Event, letter: DeadLetter) -> None:
+    """What holds the request's `replyto` and cannot be read is a dead letter; raises `BusError`.
+
+    Of a reply it is the one that the worker which waits for it writes too.
+    """
+    form = letter.subject.split(".")[2]
+    owner = letter.subject if form == "reply" else request.subject
+    await bus.dead_letter(letter, *owner.split(".")[2:4])

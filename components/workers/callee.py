@@ -17,8 +17,8 @@ import structlog
 from msgspec import Raw
 
 from bus import Bus, BusError, Conflict, DeadLetter, Delivery, PayloadTooLarge, Pool, Unreachable
-from bus.errors import BusClosed
-from components.workers.answers import answer_to
+from bus.errors import BusClosed, Unreadable
+from components.workers.answers import answer_to, bury_holder
 from components.workers.cancellations import Cancellations, cancelled
 from components.workers.ending import error_data
 from components.workers.places import Places
@@ -336,6 +336,9 @@ class Callee:
             await self._publish(request, "failed", Reply(refused), elapsed)
         except Conflict as conflict:
             self._log.info("call.answered_elsewhere", rollout=request.rolloutid, by=conflict.stored.event.source)
+            self._other_reply(request)
+        except Unreadable as held:
+            await bury_holder(self._bus, request, held.letter)
             self._other_reply(request)
         else:
             if reply.on_stored is not None:

@@ -1,13 +1,14 @@
 """How does the end of a rollout get into the log?
 
-The first end stands: whoever comes later leaves it. Called by the agent worker, for the rollouts that it holds and for
-requests that it cannot process.
+The first end stands: whoever comes later leaves it. One that cannot be read is buried, and stands as a failure. Called
+by the agent worker, for the rollouts that it holds and for requests that it cannot process.
 """
 
 import structlog
 
 from bus import Bus, Conflict, DeadLetter, PayloadTooLarge
-from components.workers.answers import answer_to
+from bus.errors import Unreadable
+from components.workers.answers import answer_to, bury_holder
 from components.workers.ending import failure
 from contracts.events import CallError, Event
 from contracts.rollouts import RolloutStats
@@ -28,6 +29,8 @@ async def _store(bus: Bus, request: Event, what: str, data: bytes) -> None:
     except Conflict as conflict:
         source = conflict.stored.event.source
         structlog.get_logger().warning("rollout.ended_elsewhere", rollout=request.rolloutid, by=source)
+    except Unreadable as held:
+        await bury_holder(bus, request, held.letter)
 
 
 async def end_dead(bus: Bus, letter: DeadLetter) -> None:

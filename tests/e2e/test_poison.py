@@ -1,4 +1,4 @@
-"""A foreign client writes into the subjects of a deployment: each of its messages is buried, the run completes."""
+"""A foreign client writes into the subjects of a deployment: each of its messages is buried, the run ends."""
 
 import asyncio
 import json
@@ -16,7 +16,8 @@ from bus.overview import slot_states
 from bus.reboot import begin_anew_after_reboot
 from contracts.codec import encode
 from contracts.events import Event, Kind
-from orchestrator.collect import collect
+from orchestrator.audit import audit
+from orchestrator.collect import collect, outcomes_in_log, request_of
 from orchestrator.results import Outcome
 from orchestrator.tasks import MaterializedTask
 from tests.e2e.workers import PATIENCE_S, Deployment, Instance
@@ -145,7 +146,77 @@ async def test_a_rollout_that_has_ended_is_not_buried_when_its_request_cannot_be
         assert await begin_anew_after_reboot(bus, tmp_path)
         await deployment.ask("later", {"plan": [["add", 1]], "expected": 1})
         assert await deployment.reward("later") == 1.0
-        async with asyncio.timeout(PATIENCE_S):
-            while any(slot.held for slot in await slot_states(bus, 0)):  # noqa: ASYNC110 - the log tells nobody
-                await asyncio.sleep(0.02)
+        await nothing_is_held(deployment)
         assert [each async for each in letters(bus)] == []
+
+
+@pytest.mark.parametrize("case", ["bytes", "no event", "version"])
+async def test_a_rollout_whose_end_cannot_be_read_has_failed(
+    server: str, config: LogConfig, tmp_path: Path, case: str
+) -> None:
+    """B5, B6, E7: for the run, when it is resumed, from the log alone and in the audit; its worker lets it go."""
+    found = {
+        "stage": Instance("resources", "stage"),
+        "puppet": Instance("agents", "puppet", {"resources": "stage"}),
+    }
+    line = json.dumps({"responses_create_params": {"input": "Go."}, "plan": [["add", 1]], "expected": 1}).encode()
+    tasks = [MaterializedTask(agent="puppet", task_index=number, rollout_index=0, line=line) for number in range(3)]
+    async with Deployment(server, config, found) as deployment:
+        bus, spoilt = deployment.bus, "r-00001-00"
+        await deployment.ask_with(spoilt, msgspec.json.encode(request_of("r", tasks[1])), run="r")
+        subject = bus.subjects.ended("r", spoilt)
+        raw = bad(bus.event("rollout.completed", subject, b"{}", rolloutid=spoilt, callkey="run"), case)
+        bus._connection.send(subject.encode(), b"", raw)
+        await deployment.start(*found)
+        lines = []
+        for _ in ("run", "resumed"):
+            outcomes: list[Outcome] = []
+            async with asyncio.timeout(PATIENCE_S):
+                await collect(bus, tasks, run_id="r", output=tmp_path, concurrency=2, on_outcome=outcomes.append)
+            failed = {each.rollout_id: each.error for each in outcomes if each.reward is None}
+            assert (failed, len(outcomes)) == ({spoilt: "poison"}, len(tasks))
+            lines.append({each.line for each in outcomes})
+        lines.append({each.line async for each in outcomes_in_log(bus, "r")})
+        assert lines[0] == lines[1] == lines[2]
+        failure = msgspec.json.decode((tmp_path / "failures.jsonl").read_bytes())
+        assert failure["error"]["details"] == {"reason": REASONS[case]}
+        await nothing_is_held(deployment)
+        assert [(each.pool.kind, each.data.reason, each.data.raw) async for each in letters(bus)] == [
+            ("agents", REASONS[case], raw)
+        ]
+        balance = await audit(bus, "r")
+        assert (balance.balanced, balance.completed, balance.failed, balance.in_flight) == (True, 2, 1, 0)
+
+
+@pytest.mark.parametrize("case", ["bytes", "version"])
+async def test_a_call_whose_reply_cannot_be_read_is_made_once(
+    server: str, config: LogConfig, tmp_path: Path, case: str
+) -> None:
+    """B5, B6: its worker lets it go, and the rollout that waits for it ends by its own deadline."""
+    notes = tmp_path / "notes"
+    found = {
+        "policy": Instance("models", "noting", {"notes": str(notes)}),
+        "stage": Instance("resources", "stage"),
+        "puppet": Instance("agents", "puppet", {"model": "policy", "resources": "stage", "deadline_s": 3.0}),
+    }
+    async with Deployment(server, config, found) as deployment:
+        bus = deployment.bus
+        await deployment.start("puppet")
+        subject = bus.subjects.reply("puppet-0", "r", "m_1")
+        raw = bad(bus.event("model.replied", subject, b"{}", rolloutid="r", callkey="m_1"), case)
+        bus._connection.send(subject.encode(), b"", raw)
+        await deployment.start("policy", "stage")
+        await deployment.ask("r", {"plan": [["model"]], "expected": 0})
+        assert (await deployment.failure("r")).kind == "deadline"
+        await nothing_is_held(deployment)
+        assert notes.read_text().splitlines() == ["r/m_1"]
+        assert [(each.pool.kind, each.data.reason, each.data.raw) async for each in letters(bus)] == [
+            ("reply", REASONS[case], raw)
+        ]
+
+
+async def nothing_is_held(deployment: Deployment) -> None:
+    """Returns when all that was asked for is acknowledged."""
+    async with asyncio.timeout(PATIENCE_S):
+        while any(slot.held for slot in await slot_states(deployment.bus, 0)):  # noqa: ASYNC110 - the log tells nobody
+            await asyncio.sleep(0.02)
