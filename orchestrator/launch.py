@@ -42,6 +42,8 @@ from orchestrator.tasks import Materialized
 T = TypeVar("T")
 Report = Callable[[str], None]
 """Told in a few words what is going on."""
+Look = Callable[["Deployment"], Coroutine[Any, Any, None]]
+"""Looks at the log of a deployment while no worker of it has started."""
 
 _LOOK_AGAIN_S: Final = 0.5
 _ALPHABET: Final = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -72,10 +74,12 @@ class Deployment:
         files: RunFiles,
         report: Report,
         run: str | None = None,
+        look: Look | None = None,
     ) -> AsyncIterator[Self]:
         """Starts everything that the config names; the log's data and the workers' logs go into the run's directory.
 
-        `run` is the one that this process is going to collect: it is never too old for the log.
+        `run` is the one that this process is going to collect: it is never too old for the log. `look` comes
+        before the workers, and what it raises ends the start.
 
         Raises `LaunchError`, or the bus's error when a given server does not answer. On leaving, workers drain.
         """
@@ -111,6 +115,8 @@ class Deployment:
                 stack.push_async_callback(_end, keeping[-1])
             deployment = cls(bus, url, config, descriptions)
             deployment._keeping = keeping
+            if look is not None:
+                await deployment.while_alive(look(deployment))
             await deployment._record()
             supervisor = Supervisor(
                 settings.launch,

@@ -2,7 +2,7 @@
 
 A line is a function of the rollout's request, its terminal event and what was captured of its model calls, and lines
 stand in the order of the terminal events in the log; so the files can be rebuilt from the log, equal line for line.
-Used by `collect` and `rebuild`.
+Used by `collect`, `rebuild` and `run --resume`.
 """
 
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from bus import Bus
+from bus.headings import headings
 from bus.run_folder import FAILURES, ROLLOUTS, read_lines
 from components.workers.contexts import response_of
 from contracts.errors import TwoPayloads
@@ -38,11 +39,11 @@ class _Named(msgspec.Struct):
 
 
 class Kept(NamedTuple):
-    """What one file of results holds."""
+    """What one file of results holds that its log does not bear out."""
 
-    name: str
-    rollouts: tuple[str, ...]
-    """The first and the last one that can be read: enough to tell whether a log is theirs."""
+    path: Path
+    lost: list[str]
+    """The rollouts that have a line, and no end in the log."""
     damaged: int
     """Lines that cannot be read."""
 
@@ -161,18 +162,23 @@ def policy_versions(request: RolloutRequest, stats: RolloutStats | None) -> tupl
     return None if request.policy_version is None else (request.policy_version, request.policy_version)
 
 
-def kept_of(folder: Path) -> Iterator[Kept]:
-    """What the result files of a run hold; raises `OSError`."""
-    for name in (ROLLOUTS, FAILURES):
-        first = last = None
-        damaged = 0
-        for line in read_lines(folder / name, _Named):
-            if line is None:
-                damaged += 1
-            else:
-                first, last = first or line, line
-        ends = [line.rollout_id for line in (first, last) if line is not None]
-        yield Kept(name, tuple(dict.fromkeys(ends)), damaged)
+async def kept_of(bus: Bus, run_id: str, folder: Path) -> list[Kept]:
+    """Looks for each line of the result files whether its rollout has ended in the log.
+
+    A log that lost its end may have lost it in one partition only. Raises `BusError` and `OSError`.
+    """
+    found: list[Kept] = []
+    for path in (folder / ROLLOUTS, folder / FAILURES):
+        lines = list(read_lines(path, _Named))
+        found.append(Kept(path, [line.rollout_id for line in lines if line is not None], lines.count(None)))
+    if not any(kept.lost for kept in found):
+        return found
+    ended = {
+        noted.heading.rollout
+        for partition in range(bus.config.partitions)
+        async for noted in headings(bus, bus.subjects.ended_of(partition, run_id), partition=partition)
+    }
+    return [kept._replace(lost=[rollout for rollout in kept.lost if rollout not in ended]) for kept in found]
 
 
 class ResultFiles:

@@ -12,10 +12,11 @@ from orchestrator.asked import beginning, digest_of, inputs_in_log
 from orchestrator.collect import outcomes_in_log
 from orchestrator.commands.common import Steps, console, run_async
 from orchestrator.commands.logs import Namespace, Url, one_run, open_place, place_of, runs_of, unknown_run
+from orchestrator.commands.resuming import keep_aside
 from orchestrator.errors import UsageError
 from orchestrator.launch import resolved_deployment
 from orchestrator.report import RunReport, has_metrics
-from orchestrator.results import ResultFiles
+from orchestrator.results import ResultFiles, kept_of
 from orchestrator.run_files import RunFiles
 from orchestrator.tasks import write_inputs
 
@@ -38,7 +39,8 @@ def rebuild(
     Where metrics.json is not there or damaged, it is written too, without what
     components say of their own rollouts: of an interrupted run, or of forks.
     Where materialized_inputs.jsonl is not what the run began with, it is
-    written if the log has all tasks. What was written anew is told.
+    written if the log has all tasks. What was written anew is told. A file
+    with results that are not in the log is kept beside, as NAME.before.
 
     The log is the one in the directory, the one that its run used elsewhere,
     or the one at --url.
@@ -59,6 +61,8 @@ async def _rebuild(directory: Path, run: str | None, place: LogPlace, namespace:
             run = await one_run(bus, run, directory)
             if run not in await runs_of(bus):
                 raise await unknown_run(bus, run)
+            for kept in await kept_of(bus, run, directory):
+                keep_aside(kept, "`jetgym run … --resume` runs these rollouts again")
             report(f"reading the log of {run}")
             deployed = await resolved_deployment(bus)
             summary = RunReport(run, deployed.descriptions if deployed is not None else {})

@@ -1,7 +1,8 @@
 """Which run does `--resume` go on with, and are its files what its log says?
 
 The log is the truth: of a file that is damaged, cut or gone everything comes from it, and a person is told. What the
-log does not bear out is refused, since going on would run all of it again. Called by the `run` command.
+log does not bear out is refused, since going on would run all of it again. Called by the `run` command, and by
+`rebuild` to keep a file aside.
 """
 
 import shutil
@@ -21,7 +22,7 @@ from orchestrator.config import Config
 from orchestrator.errors import UsageError
 from orchestrator.hints import counted
 from orchestrator.launch import Deployment
-from orchestrator.results import kept_of
+from orchestrator.results import Kept, kept_of
 from orchestrator.tasks import other_inputs, write_inputs
 
 
@@ -80,11 +81,11 @@ async def mend_inputs(config: Config, folder: Path, run: str, lines: Callable[[]
         )
 
 
-async def check_results(deployment: Deployment, run: str, folder: Path) -> None:
+async def check_results(run: str, folder: Path, deployment: Deployment) -> None:
     """In another log all would run again; and the files are written anew from the log, so its results would be lost.
 
-    A log that holds the run, and not what ended last, has lost its end: those rollouts run again, and what the files
-    say of them is kept aside.
+    A log that holds the run, and not all that ended, has lost its end: those rollouts run again, and what the files
+    say of them is kept aside. To be called before the workers start, whose ends would hide which were lost.
     """
     holds = await deployment.holds(run)
     if (folder / CONFIG).is_file() and not holds:
@@ -93,29 +94,30 @@ async def check_results(deployment: Deployment, run: str, folder: Path) -> None:
             f"another log than the run's (url, log.namespace), or the run was pruned or its log deleted. Resume with "
             f"the run's own log, or start a new run"
         )
-    for kept in kept_of(folder):
-        path = folder / kept.name
-        if missing := [rollout for rollout in kept.rollouts if not await _has_ended(deployment, run, rollout)]:
-            if not holds:
-                raise UsageError(
-                    f"{folder} holds the result of {missing[0]}, the log does not: it is another log than the run's "
-                    f"(url, log.namespace), or it was deleted. Resume with the run's own log, or start a new run"
-                )
-            aside = path.with_name(f"{path.name}.before")
-            shutil.copyfile(path, aside)
-            console.print(
-                f"the log has lost its end, as in a power cut (log.durability): results in {path} are not in it, and "
-                f"these rollouts run again. The file as it was is {aside}",
-                markup=False,
-                soft_wrap=True,
+    for kept in await kept_of(deployment.bus, run, folder):
+        if kept.lost and not holds:
+            raise UsageError(
+                f"{folder} holds the result of {kept.lost[0]}, the log does not: it is another log than the run's "
+                f"(url, log.namespace), or it was deleted. Resume with the run's own log, or start a new run"
             )
+        keep_aside(kept, "these rollouts run again")
         if kept.damaged:
             told = f"{counted(kept.damaged, 'damaged line')}: it is written anew from the log"
-            console.print(f"{path} has {told}", markup=False, soft_wrap=True)
+            console.print(f"{kept.path} has {told}", markup=False, soft_wrap=True)
 
 
-async def _has_ended(deployment: Deployment, run: str, rollout: str) -> bool:
-    return await deployment.bus.last(deployment.bus.subjects.ended(run, rollout)) is not None
+def keep_aside(kept: Kept, then: str) -> None:
+    """Copies a file of results that has more than the log, and tells it, and what happens `then`; raises `OSError`."""
+    if not kept.lost:
+        return
+    aside, lost = kept.path.with_name(f"{kept.path.name}.before"), counted(len(kept.lost), "result")
+    shutil.copyfile(kept.path, aside)
+    console.print(
+        f"the log has lost its end, as in a power cut (log.durability), and with it {lost} of {kept.path}: {then}. "
+        f"The file as it was is {aside}",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ connects to one, and hands over to `collect`.
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,7 @@ from orchestrator.describing import check, roots
 from orchestrator.errors import LaunchError, UsageError
 from orchestrator.full_log import no_room
 from orchestrator.hints import typed
-from orchestrator.launch import Deployment, new_id
+from orchestrator.launch import Deployment, Look, Report, new_id
 from orchestrator.progress import CollectProgress
 from orchestrator.report import RunReport
 from orchestrator.results import Outcome
@@ -123,17 +124,16 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
 
         if resume:
             await mend_inputs(config, folder, run_id, lines)
+        look: Look | None = partial(check_results, run_id, folder) if resume else None
         if checked is not None:
             deployment = await stack.enter_async_context(
                 Deployment.connect(url, config, report, checked.descriptions)
                 if url is not None
-                else Deployment.start(checked, files, report, run_id)
+                else Deployment.start(checked, files, report, run_id, look)
             )
         if url is not None:
-            await deployment.until_served({task.agent for task in inputs.tasks}, report)
-        if resume:
-            await check_results(deployment, run_id, folder)
-        else:
+            await _look_and_wait(deployment, look, {task.agent for task in inputs.tasks}, report)
+        if not resume:
             write_inputs(folder / MATERIALIZED, lines())
         where = [str(folder)] if url is None else _log(config.redactor.text(url), deployment.bus.config)
         await _begin(deployment, config, inputs, run_id=run_id, folder=folder, where=where)
@@ -149,6 +149,13 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
     results.show(console, folder, [] if url is None else where)
     if not results.completed:
         raise typer.Exit(1)
+
+
+async def _look_and_wait(deployment: Deployment, look: Look | None, agents: set[str], report: Report) -> None:
+    """Until workers that others keep running serve the run; `look` comes first, since they may be there already."""
+    if look is not None:
+        await look(deployment)
+    await deployment.until_served(agents, report)
 
 
 async def _begin(

@@ -19,7 +19,7 @@ from orchestrator.collect import NO_RETRY, collect, outcomes_in_log, rollout_id_
 from orchestrator.dead import requeue
 from orchestrator.errors import UsageError
 from orchestrator.metrics import Metrics
-from orchestrator.results import Outcome
+from orchestrator.results import Outcome, kept_of
 from orchestrator.settings import RetrySettings
 from orchestrator.tasks import MaterializedTask, input_line
 
@@ -74,6 +74,29 @@ async def test_the_files_of_a_run_are_what_the_log_says(server: str, config: Log
         again = [outcome.line async for outcome in outcomes_in_log(bus, "r1")]
         assert again == [outcome.line for outcome in heard]
         assert (tmp_path / "rollouts.jsonl").read_bytes().splitlines() == again
+
+
+async def test_each_result_that_the_log_does_not_have_is_found_in_whichever_partition(
+    server: str, config: LogConfig, tmp_path: Path
+) -> None:
+    """A power cut may take the end of one partition only: the first and the last line of the file are in the others."""
+    spread = config.model_copy(update={"partitions": 3})
+    names = [rollout_id_of("r1", task) for task in tasks(30)]
+    async with await Bus.connect(server, spread, name="orchestrator/test", writer="w") as bus:
+        await bus.ensure_log()
+        cut = bus.subjects.partition(names[15])
+        lost = [name for name in names[1:-1] if bus.subjects.partition(name) == cut]
+        for name in names:
+            if name not in lost:
+                await bus.publish(
+                    bus.event("rollout.completed", bus.subjects.ended("r1", name), RESULT, rolloutid=name)
+                )
+        lines = [b'{"rollout_id":"%s"}\n' % name.encode() for name in names]
+        (tmp_path / "rollouts.jsonl").write_bytes(b"".join(lines) + lines[0][:-5])
+        rollouts, failures = await kept_of(bus, "r1", tmp_path)
+    assert 0 < len(lost) < 28
+    assert (rollouts.lost, rollouts.damaged) == (lost, 1)
+    assert (failures.lost, failures.damaged) == ([], 0)
 
 
 async def test_what_a_run_was_going_to_ask_for_is_in_the_log_once_all_is_asked_for(

@@ -122,6 +122,37 @@ async def test_a_run_goes_on_when_a_power_cut_took_the_end_of_its_log(
     What is in the log is not done again.
     """
     run = Run(tmp_path)
+    results = run.out / "rollouts.jsonl"
+    cut_power(run, lost=0)
+    before, made = await answered(run), Counter(run.calls())
+    said = " ".join(run.finish(run.start("--resume")).split())
+    assert "the machine was started anew since: all that workers were asked for is looked at again" in said
+    assert f"of {results}: these rollouts run again" in said
+    assert run.results() == undisturbed
+    assert not {call for call, count in (Counter(run.calls()) - made).items() if count and call in before}
+    run.verified()
+
+
+@pytest.mark.parametrize("rebuilt", [False, True])
+def test_results_that_only_the_file_has_after_a_power_cut_are_kept_aside(
+    tmp_path: Path, undisturbed: dict[str, Any], rebuilt: bool
+) -> None:
+    """Also where their rollouts end again at once, and where `rebuild` comes first. It is told once."""
+    run = Run(tmp_path)
+    results = run.out / "rollouts.jsonl"
+    lines = cut_power(run, lost=-1)
+    said = ""
+    if rebuilt:
+        said += run.finish(jetgym("rebuild", str(run.out)))
+        assert results.read_bytes().splitlines() == lines[:-1]
+    said += run.finish(run.start("--resume"))
+    assert results.with_name("rollouts.jsonl.before").read_bytes().splitlines()[: len(lines)] == lines
+    assert said.count(f"as in a power cut (log.durability), and with it 1 result of {results}: ") == 1
+    assert run.results() == undisturbed
+
+
+def cut_power(run: Run, lost: int) -> list[bytes]:
+    """Kills all of a run, and takes the log from the end of one of its results on; gives the result lines."""
     process = run.start()
     results = run.out / "rollouts.jsonl"
     until(lambda: results.exists() and results.read_bytes().count(b"\n") >= ROLLOUTS // 3)
@@ -132,16 +163,11 @@ async def test_a_run_goes_on_when_a_power_cut_took_the_end_of_its_log(
     process.communicate(timeout=DEADLINE_S)
     until(lambda: not any(map(runs, victims)))
     (block,) = (run.out / "log").rglob("jetgym_0/msgs/*.blk")
-    first = json.loads(results.read_bytes().partition(b"\n")[0])
-    os.truncate(block, block.read_bytes().rindex(f".rollout.ended.{first['run_id']}.{first['rollout_id']}".encode()))
+    lines = results.read_bytes().rpartition(b"\n")[0].splitlines()
+    line = json.loads(lines[lost])
+    os.truncate(block, block.read_bytes().rindex(f".rollout.ended.{line['run_id']}.{line['rollout_id']}".encode()))
     (run.out / "log" / "boot").write_text("another start of the machine")
-    before, made = await answered(run), Counter(run.calls())
-    said = " ".join(run.finish(run.start("--resume")).split())
-    assert "the machine was started anew since: all that workers were asked for is looked at again" in said
-    assert f"the log has lost its end, as in a power cut (log.durability): results in {results} are not in it" in said
-    assert run.results() == undisturbed
-    assert not {call for call, count in (Counter(run.calls()) - made).items() if count and call in before}
-    run.verified()
+    return lines
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such disk")
