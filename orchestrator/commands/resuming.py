@@ -85,16 +85,25 @@ async def check_results(run: str, folder: Path, deployment: Deployment) -> None:
     """In another log all would run again; and the files are written anew from the log, so its results would be lost.
 
     A log that holds the run, and not all that ended, has lost its end: those rollouts run again, and what the files
-    say of them is kept aside. To be called before the workers start, whose ends would hide which were lost.
+    say of them is kept aside. A run of which neither its own log nor the files have anything begins anew. To be called
+    before the workers start, whose ends would hide which were lost.
     """
     holds = await deployment.holds(run)
+    found = await kept_of(deployment.bus, run, folder)
     if (folder / CONFIG).is_file() and not holds:
-        raise UsageError(
-            f"the log at {deployment.config.redactor.text(deployment.url)} does not hold the run in {folder}: it is "
-            f"another log than the run's (url, log.namespace), or the run was pruned or its log deleted. Resume with "
-            f"the run's own log, or start a new run"
+        if deployment.config.settings.server.url is not None or any(kept.lost or kept.damaged for kept in found):
+            raise UsageError(
+                f"the log at {deployment.config.redactor.text(deployment.url)} does not hold the run in {folder}: it "
+                f"is another log than the run's (url, log.namespace), or the run was pruned or its log deleted. Resume "
+                f"with the run's own log, or start a new run"
+            )
+        console.print(
+            f"the log does not hold the run in {folder}, as after a power cut soon after it began (log.durability), "
+            f"and no result is lost: it begins anew",
+            markup=False,
+            soft_wrap=True,
         )
-    for kept in await kept_of(deployment.bus, run, folder):
+    for kept in found:
         if kept.lost and not holds:
             raise UsageError(
                 f"{folder} holds the result of {kept.lost[0]}, the log does not: it is another log than the run's "

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections import Counter
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -151,23 +152,47 @@ def test_results_that_only_the_file_has_after_a_power_cut_are_kept_aside(
     assert run.results() == undisturbed
 
 
+def test_a_run_whose_log_a_power_cut_took_before_its_first_result_begins_anew(
+    tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    """Nothing of the log had reached the disk; with a result in the files it would be refused."""
+    run = Run(tmp_path)
+    process = run.start()
+    until(run.calls)
+    kill(process)
+    assert not (run.out / "rollouts.jsonl").read_bytes()
+    for pattern in ("*.blk", "index.db", "o.dat"):
+        for path in (run.out / "log").rglob(pattern):
+            os.truncate(path, 0)
+    (run.out / "log" / "boot").write_text("another start of the machine")
+    said = run.finish(run.start("--resume"))
+    assert "as after a power cut soon after it began (log.durability), and no result is lost: it begins anew" in said
+    assert run.results() == undisturbed
+    run.verified()
+
+
 def cut_power(run: Run, lost: int) -> list[bytes]:
     """Kills all of a run, and takes the log from the end of one of its results on; gives the result lines."""
     process = run.start()
     results = run.out / "rollouts.jsonl"
     until(lambda: results.exists() and results.read_bytes().count(b"\n") >= ROLLOUTS // 3)
-    victims = [process.pid, *descendants(process.pid)]
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in victims:
-            os.kill(pid, number)
-    process.communicate(timeout=DEADLINE_S)
-    until(lambda: not any(map(runs, victims)))
+    kill(process)
     (block,) = (run.out / "log").rglob("jetgym_0/msgs/*.blk")
     lines = results.read_bytes().rpartition(b"\n")[0].splitlines()
     line = json.loads(lines[lost])
     os.truncate(block, block.read_bytes().rindex(f".rollout.ended.{line['run_id']}.{line['rollout_id']}".encode()))
     (run.out / "log" / "boot").write_text("another start of the machine")
     return lines
+
+
+def kill(process: Popen[str]) -> None:
+    """All of a run at once, as a power cut does."""
+    victims = [process.pid, *descendants(process.pid)]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in victims:
+            os.kill(pid, number)
+    process.communicate(timeout=DEADLINE_S)
+    until(lambda: not any(map(runs, victims)))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such disk")
