@@ -27,6 +27,8 @@ FAILURES: Final = "failures.jsonl"
 METRICS: Final = "metrics.json"
 IMPORTED: Final = "imported.json"
 """What the runs of an imported log came to: there may be several in one directory."""
+FORKS: Final = "forks.jsonl"
+"""The runs of forks that went on in what was live here: a line when they are asked for, one when they have ended."""
 LOG: Final = "log"
 """The store of the embedded server; not there where the log is elsewhere."""
 WORKER_LOGS: Final = "logs"
@@ -66,6 +68,16 @@ def run_id(folder: Path) -> str | None:
         for ended in filter(None, read_lines(folder / name, _Result)):
             return ended.run_id
     return None
+
+
+def noted(folder: Path, kind: type[T]) -> list[T]:
+    """What is noted of the runs that its log holds beside its own: imported ones and forks, of each the newest last."""
+    with suppress(OSError):
+        forks = [fork for fork in read_lines(folder / FORKS, kind) if fork is not None]
+        with suppress(FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+            return msgspec.json.decode((folder / IMPORTED).read_bytes(), type=list[kind]) + forks  # type: ignore[valid-type]
+        return forks
+    return []
 
 
 def live(folder: Path) -> dict[str, Any] | None:

@@ -7,13 +7,13 @@ directory of its own: the log of the parent is not touched then. It never writes
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from secrets import choice
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ from replay.fork import Plan
 from replay.log_source import open_bus
 from replay.rows import Row, end, requested_row
 
+T = TypeVar("T")
 Report = Callable[[str], None]
 """Told in a few words what is going on."""
 
@@ -76,6 +77,22 @@ async def ended(bus: Bus, fork: Asked, facts: Facts) -> Row:
     async for recorded in bus.scan(subject, partition=partition, start=requested.seq, follow=True):
         return end(row, recorded, await bus.fetch_data(recorded.event))
     raise CannotFork(f"the log ended before {fork.rollout_id} did")
+
+
+async def while_live(folder: Path, run_id: str, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns. Raises `CannotFork` as soon as nothing is live in the directory: the log will not answer."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait([task], timeout=_LOOK_AGAIN_S))[0]:
+            if live(folder) is None:
+                raise CannotFork(
+                    f"the deployment in {folder} ended before the forks of {run_id} did: fork again with --run "
+                    f"{folder}, and a deployment of their own is started for them"
+                )
+        return await task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 async def check_served(bus: Bus, agent: str) -> None:

@@ -82,7 +82,7 @@ def choose(where: Where, rollout: str | None) -> Place:
 async def run_in(source: Source, where: Where, rollout: str | None = None) -> str | None:
     """The ID of the run that is meant in an open source; None for all that it holds. Raises `ReplayError`."""
     if where.is_local:
-        return choose(where, rollout).guest
+        return choose(where, rollout).only
     return await find_run(source, where.run) if where.run is not None else None
 
 
@@ -105,7 +105,7 @@ async def _open_elsewhere(run: Place) -> AsyncIterator[Source]:
         except BusError as error:
             end = "" if str(error).endswith("?") else "."
             raise NoSource(f"{told}: {error}{end} {ways}") from error
-        if run.guest is not None and run.guest not in (await facts_of(source)).asked:
+        if run.only is not None and run.only not in (await facts_of(source)).asked:
             raise NoSource(f"{told}, and the log that is at {url} now does not hold it. {ways}")
         yield source
 

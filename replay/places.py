@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from bus import LogConfig
 from bus.opening import recorded
-from bus.run_folder import CONFIG, IMPORTED, LIVE, LOG, MATERIALIZED, METRICS, live, run_id
+from bus.run_folder import CONFIG, FORKS, IMPORTED, LIVE, LOG, MATERIALIZED, METRICS, live, noted, run_id
 from replay.errors import NoSource
 from replay.names import LAST, one_of
 
@@ -27,9 +27,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     """The directory's name where it is no run's."""
     started: datetime
-    """When its inputs were written; a trainer's, when it was started last; an imported one's, its first request."""
-    imported: bool = False
-    """Whether it is one of the runs of an imported log."""
+    """When its inputs were written; a trainer's, when it was started last; a noted one's, its first request."""
+    noted: bool = False
+    """Whether it is in the log of this directory without being its run: it was imported, or forked there."""
 
     @property
     def store(self) -> Path | None:
@@ -38,10 +38,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return found if found.is_dir() else None
 
     @property
-    def guest(self) -> str | None:
-        """The ID of a run whose log may have other runs in it: a deployment's elsewhere, or imported; else None."""
-        elsewhere = self.store is None and (self.path / MATERIALIZED).is_file()
-        return self.run_id if self.imported or elsewhere else None
+    def only(self) -> str | None:
+        """The ID of the run that is meant of those in the log; None if all are: the directory is a deployment's.
+
+        Others may be in the log of a run's own server too: forks, and whatever was asked for at its URL.
+        """
+        return self.run_id if self.noted or (self.path / MATERIALIZED).is_file() else None
 
 
 def place(path: Path) -> Place | None:
@@ -56,15 +58,15 @@ def places(results: Path) -> list[Place]:
     """The runs below a directory, the newest first, those of trainers that had a deployment of their own too.
 
     A start that failed before it asked for a rollout is none, and neither is a deployment that others ran on. Of a run
-    that was imported too, the first directory counts: its own.
+    that was imported too, the first directory counts: its own. Forks are a run beside the one in whose log they are.
     """
     folders = {path.parent for name in (MATERIALIZED, METRICS) for path in results.glob(f"*/{name}")}
     found = [run for folder in folders if (run := place(folder)) is not None]
     known = {run.run_id for run in found}
-    for path in sorted(results.glob(f"*/{IMPORTED}")):
-        runs = [run for run in _imported(path) if run.run_id not in known]
-        known.update(run.run_id for run in runs)
-        found += [Place(path=path.parent, run_id=run.run_id, started=run.started, imported=True) for run in runs]
+    for path in sorted({path.parent for name in (IMPORTED, FORKS) for path in results.glob(f"*/{name}")}):
+        runs = {run.run_id: run for run in noted(path, _Noted) if run.run_id not in known}
+        known.update(runs)
+        found += [Place(path=path, run_id=run.run_id, started=run.started, noted=True) for run in runs.values()]
     return sorted(found, key=lambda run: run.started, reverse=True)
 
 
@@ -72,6 +74,12 @@ def live_deployments(results: Path) -> list[Path]:
     """Directories of what `jetgym up` keeps running, below a directory: what runs there may be no run of `places`."""
     folders = (path.parent for path in sorted(results.glob(f"*/{LIVE}")) if live(path.parent))
     return [folder for folder in folders if not any((folder / name).exists() for name in (MATERIALIZED, METRICS))]
+
+
+def live_at(results: Path, url: str) -> Path | None:
+    """The directory, below a directory, of the server that is live at this URL; None where that is elsewhere."""
+    folders = (path.parent for path in sorted(results.glob(f"*/{LIVE}")) if (path.parent / LOG).is_dir())
+    return next((folder for folder in folders if (live(folder) or {}).get("url") == url), None)
 
 
 def find_place(results: Path, name: str | None) -> Place:
@@ -103,18 +111,9 @@ def _run_id(path: Path) -> str:
     return path.name
 
 
-class _ImportedRun(msgspec.Struct):
+class _Noted(msgspec.Struct):
     run_id: str
     started: datetime
-
-
-_IMPORTED: Final = msgspec.json.Decoder(list[_ImportedRun])
-
-
-def _imported(path: Path) -> list[_ImportedRun]:
-    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return _IMPORTED.decode(path.read_bytes())
-    return []
 
 
 class _Run(msgspec.Struct):

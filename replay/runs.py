@@ -1,20 +1,20 @@
 """One line for each run: what `list --runs` shows.
 
 Runs on this machine are told by their directories, without a server; those of a log or a file by its rollouts. What
-those of an imported log came to, `replay import` has noted beside it.
+those of an imported log came to, `replay import` has noted beside it, and `replay fork` the same of forks.
 """
 
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
-from bus.run_folder import FAILURES, IMPORTED, MATERIALIZED, METRICS, ROLLOUTS, live
+from bus.run_folder import FAILURES, FORKS, IMPORTED, MATERIALIZED, METRICS, ROLLOUTS, live, noted
 from replay.facts import facts_of
 from replay.places import places
-from replay.rows import rows
+from replay.rows import Row, rows
 from replay.source import Source
 
 
@@ -42,9 +42,6 @@ class RunRow(msgspec.Struct, kw_only=True):
         return self.completed + self.failed + self.cancelled
 
 
-_RUNS: Final = msgspec.json.Decoder(list[RunRow])
-
-
 class _Reward(msgspec.Struct):
     mean: float | None = None
 
@@ -65,8 +62,8 @@ def local_runs(results: Path) -> list[RunRow]:
     """The runs whose directories are below `results`, the newest first; not those of trainers, which have no end."""
     found = []
     for run in places(results):
-        if run.imported:
-            found += [row for row in _imported(run.path) if row.run_id == run.run_id]
+        if run.noted:
+            found.append(_noted_run(run.path, run.run_id))
         elif (run.path / MATERIALIZED).exists():
             found.append(_local_run(run.path, run.run_id, run.started))
     return found
@@ -78,13 +75,25 @@ async def note_imported(folder: Path, source: Source) -> None:
     (folder / IMPORTED).write_bytes(msgspec.json.encode(found))
 
 
-def _imported(folder: Path) -> list[RunRow]:
-    """What `note_imported` noted; nothing where that is damaged."""
-    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return [
-            msgspec.structs.replace(run, where=str(folder)) for run in _RUNS.decode((folder / IMPORTED).read_bytes())
-        ]
-    return []
+def note_forks(folder: Path, run_id: str, started: datetime, asked: int, forks: Iterable[Row] = ()) -> None:
+    """Notes the run of forks in the directory in whose log they are: when they are asked for, and what they came to.
+
+    Raises `OSError`.
+    """
+    sums = _Sums()
+    for row in forks:
+        sums.add(row)
+    (run,) = sums.runs({run_id: asked}) or [RunRow(run_id=run_id, state="unfinished", asked=asked, started=started)]
+    with (folder / FORKS).open("ab") as file:
+        file.write(msgspec.json.encode(run) + b"\n")
+
+
+def _noted_run(folder: Path, run_id: str) -> RunRow:
+    row = next(run for run in reversed(noted(folder, RunRow)) if run.run_id == run_id)
+    row.where = str(folder)
+    if row.state == "unfinished" and live(folder) is not None:
+        row.state = "running"
+    return row
 
 
 def _local_run(folder: Path, run_id: str, started: datetime) -> RunRow:
@@ -114,14 +123,26 @@ def _local_run(folder: Path, run_id: str, started: datetime) -> RunRow:
 async def runs_in(source: Source) -> list[RunRow]:
     """The runs of a source in the order of their first end."""
     facts = await facts_of(source)
-    found: dict[str, RunRow] = {}
-    last: dict[str, datetime] = {}
+    sums = _Sums()
     async for row in rows(source, facts):
-        run = found.setdefault(row.run_id, RunRow(run_id=row.run_id, state="ended", asked=0, started=row.started))
+        sums.add(row)
+    return sums.runs(facts.asked)
+
+
+class _Sums:
+    """What the runs came to that rollouts are of."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, RunRow] = {}
+        self._last: dict[str, datetime] = {}
+
+    def add(self, row: Row) -> None:
+        """Counts a rollout."""
+        run = self._found.setdefault(row.run_id, RunRow(run_id=row.run_id, state="ended", asked=0, started=row.started))
         run.started = min(run.started, row.started)
         run.asked += 1
         if row.duration_s is None:
-            continue
+            return
         if row.outcome == "cancelled":
             run.cancelled += 1
         elif row.reward is None:
@@ -131,14 +152,17 @@ async def runs_in(source: Source) -> list[RunRow]:
             mean = run.mean_reward or 0.0
             run.mean_reward = mean + (row.reward - mean) / run.completed
         ended = row.started + timedelta(seconds=row.duration_s)
-        last[row.run_id] = max(last.get(row.run_id, ended), ended)
-    for run in found.values():
-        run.asked = max(run.asked, facts.asked.get(run.run_id, 0))
-        if run.ended < run.asked:
-            run.state = "unfinished"
-        if run.run_id in last:
-            run.wall_s = (last[run.run_id] - run.started).total_seconds()
-    return list(found.values())
+        self._last[row.run_id] = max(self._last.get(row.run_id, ended), ended)
+
+    def runs(self, asked: Mapping[str, int]) -> list[RunRow]:
+        """The runs, in the order of their first rollout; `asked` says how many rollouts each one asked for."""
+        for run in self._found.values():
+            run.asked = max(run.asked, asked.get(run.run_id, 0))
+            if run.ended < run.asked:
+                run.state = "unfinished"
+            if run.run_id in self._last:
+                run.wall_s = (self._last[run.run_id] - run.started).total_seconds()
+        return list(self._found.values())
 
 
 def _metrics(path: Path) -> _Metrics:

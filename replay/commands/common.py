@@ -117,7 +117,7 @@ def by_source(place: Where, names: list[str]) -> list[tuple[Where, list[str]]]:
     found: dict[str, list[str]] = {}
     for name in names:
         run = choose(place, name)
-        found.setdefault(run.run_id if run.imported else str(run.path), []).append(name)
+        found.setdefault(run.run_id if run.noted else str(run.path), []).append(name)
     return [(msgspec.structs.replace(place, run=run), inside) for run, inside in found.items()]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 from typing import Annotated, NamedTuple, get_args
@@ -45,7 +46,17 @@ from replay.commands.forking import (
     asks,
     planned,
 )
-from replay.continuing import Asked, asked, check_served, ended, new_run_id, own_deployment, write, write_results
+from replay.continuing import (
+    Asked,
+    asked,
+    check_served,
+    ended,
+    new_run_id,
+    own_deployment,
+    while_live,
+    write,
+    write_results,
+)
 from replay.errors import CannotFork, CannotVerify, CodeLost, Misused
 from replay.facts import Facts
 from replay.findings import draw_departure
@@ -54,8 +65,9 @@ from replay.listing import ROLLOUTS, RowTable
 from replay.log_source import open_bus
 from replay.opening import Where, choose, url_options
 from replay.page import Page, counted, number
-from replay.places import Place, live_url, log_of, read_config
+from replay.places import Place, live_at, live_url, log_of, read_config
 from replay.rows import Row
+from replay.runs import note_forks
 from replay.whatif import whatif
 
 _MOST = 1000
@@ -87,6 +99,8 @@ class _Goal(NamedTuple):
     config: Path | None = None
     overrides: tuple[str, ...] = ()
     folder: Path = Path()
+    home: Path | None = None
+    """The directory of what is live at the URL, where that is on this machine."""
 
     @property
     def where(self) -> str:
@@ -165,17 +179,35 @@ async def _fork(
     override = read_config(goal.config) if goal.config is not None else None
     async with planned(place, asked_for, override, use_own_components(), deadline_s) as (plan, facts, bulk):
         await _check(plan, bulk)
-    forks = asked(plan, run_id, count)
-    writer = f"fork-{token_hex(4)}"
-    async with _live(goal, forks, writer) as bus:
-        await check_served(bus, plan.agent)
-        with errors.status(f"waiting for {counted(count, 'fork')} in {goal.where}"):
-            for each in forks:
-                await unless_full(bus, write(bus, plan, each, writer))
-            rows = await _all_ended(bus, forks, facts)
+    going = _go_on(goal, plan, asked(plan, run_id, count), facts)
+    rows = await (going if goal.home is None else while_live(goal.home, run_id, going))
     if not goal.url:
         await write_results(goal.folder, run_id)
     return plan, rows
+
+
+async def _go_on(goal: _Goal, plan: Plan, forks: list[Asked], facts: Facts) -> list[Row]:
+    """Makes the forks, and waits until all have ended."""
+    writer, run_id, started = f"fork-{token_hex(4)}", forks[0].request.run_id, datetime.now(UTC)
+    async with _live(goal, forks, writer) as bus:
+        await check_served(bus, plan.agent)
+        if goal.home is not None:
+            _note(goal.home, run_id, started, len(forks), [])
+        with errors.status(f"waiting for {counted(len(forks), 'fork')} in {goal.where}"):
+            for each in forks:
+                await unless_full(bus, write(bus, plan, each, writer))
+            rows = await _all_ended(bus, forks, facts)
+    if goal.home is not None:
+        _note(goal.home, run_id, started, len(forks), rows)
+    return rows
+
+
+def _note(home: Path, run_id: str, started: datetime, count: int, rows: list[Row]) -> None:
+    try:
+        note_forks(home, run_id, started, count, rows)
+    except OSError as error:
+        told = f"{home} cannot be written to ({error.strerror}): {run_id} will be found with --run {home} only"
+        errors.print(told, markup=False, soft_wrap=True)
 
 
 async def _check(plan: Plan, bulk: Bulk) -> None:
@@ -228,11 +260,13 @@ def _goal(place: Where, rollout: str, given: list[str], run_id: str) -> _Goal:
     if place.url is not None:
         if overrides:
             raise Misused("a deployment that runs cannot be changed: give its config too, to start another one")
-        return _Goal(url=place.url, log=LogConfig(namespace=place.namespace))
+        home = live_at(place.results, place.url)
+        return _Goal(url=place.url, log=LogConfig(namespace=place.namespace), home=home)
     source = choose(place, rollout)
     config = source.path / CONFIG
     if not overrides and (url := _served(source)) is not None:
-        return _Goal(url=url, log=log_of(source))
+        home = source.path if source.store is not None else live_at(place.results, url)
+        return _Goal(url=url, log=log_of(source), home=home)
     if not config.is_file():
         raise CannotFork(f"{source.path} has no {CONFIG}, so no deployment can be started: give --config CONFIG")
     if not any(isinstance(part, dict) and part.keys() & get_args(Kind) for part in read_config(config).values()):
@@ -274,5 +308,5 @@ def _draw(plan: Plan, rows: list[Row], goal: _Goal) -> None:
     for row in rows:
         table.add(row)
     table.end()
-    option = f" {url_options(goal.url, goal.log.namespace)}" if goal.url else ""
+    option = f" {url_options(goal.url, goal.log.namespace)}" if goal.url and goal.home is None else ""
     console.print(f"replay show {rows[0].rollout_id}{option}", style="dim", soft_wrap=True)

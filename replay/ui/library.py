@@ -65,7 +65,7 @@ class Library:
             return Opened(run_id=run_id, shelf=shelf, alone=False)
         place = await asyncio.to_thread(self._place, run_id)
         where = msgspec.structs.replace(self.where, run=str(place.path))
-        return Opened(run_id=run_id, shelf=self._shelf(str(place.path), where, place), alone=place.guest is None)
+        return Opened(run_id=run_id, shelf=self._shelf(str(place.path), where, place), alone=place.only is None)
 
     async def holding(self, rollout_id: str) -> Opened:
         """The run that a rollout is of, by its ID. Raises `UnknownName`."""

@@ -10,7 +10,7 @@ import pytest
 
 from bus import Bus, EmbeddedServer, LogConfig
 from bus.errors import StoreInUse
-from bus.run_folder import MATERIALIZED
+from bus.run_folder import FORKS, MATERIALIZED
 from contracts.rollouts import Revised
 from orchestrator.run_files import RunFiles
 from replay.errors import UnknownName
@@ -19,6 +19,7 @@ from replay.opening import Where
 from replay.places import place
 from replay.ui.library import OPEN, Library
 from replay.ui.shelf import Shelf
+from replay.ui.table import rows_of
 from tests.unit.replay.examples import recorded_run
 
 
@@ -59,13 +60,13 @@ async def bus(server: str, config: LogConfig) -> AsyncIterator[Bus]:
         yield bus
 
 
-async def run_at_rest(results: Path, run: str = "r1") -> Path:
-    """A run's directory with two rollouts in the store of its own server, which does not run."""
+async def run_at_rest(results: Path, run: str = "r1", *forks: str) -> Path:
+    """A run's directory with two rollouts in the store of its own server, which does not run, and two of each fork."""
     folder = results / run
     server = await EmbeddedServer.start(folder / "log", LogConfig())
     async with await Bus.connect(server.url, LogConfig(), name="test/ui", writer="test") as bus:
         await bus.ensure_log()
-        for recorded in recorded_run(2, runs=(run,)).log:
+        for recorded in recorded_run(2, runs=(run, *forks)).log:
             await bus.publish(recorded.event)
     await server.stop()
     (folder / "config.yaml").write_text("log: {namespace: jetgym}")
@@ -119,6 +120,21 @@ async def test_a_run_that_becomes_live_and_ends_again_is_followed_without_a_gap(
                 await until(shelf, lambda: [entry.reward for entry in shelf.entries] == [1.0] * 3)
         await until(shelf, lambda: shelf.state == "at rest")
         assert [entry.rollout_id for entry in shelf.entries] == ["r1-00000-00", "r1-00001-00", "r1-00002-00"]
+
+
+async def test_a_fork_in_the_log_of_a_run_is_a_run_of_its_own(tmp_path: Path) -> None:
+    folder = await run_at_rest(tmp_path, "r1", "f1")
+    (folder / FORKS).write_text('{"run_id": "f1", "state": "ended", "asked": 2, "started": "2026-11-29T12:00:00Z"}\n')
+    library = Library(Where(results=tmp_path, run="r1"))
+    try:
+        fork, run = await library.open("f1"), await library.holding("r1-00001-00")
+        assert fork.shelf is run.shelf
+        await until(fork.shelf, lambda: fork.shelf.state == "at rest")
+        assert [row.rollout_id for row in rows_of(fork)] == ["f1-00000-00", "f1-00001-00"]
+        assert [row.rollout_id for row in rows_of(run)] == ["r1-00000-00", "r1-00001-00"]
+        assert (await library.holding("f1-00001-00")).run_id == "f1"
+    finally:
+        await library.close()
 
 
 async def test_so_many_sources_are_open_and_no_more(tmp_path: Path) -> None:

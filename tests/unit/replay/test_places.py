@@ -1,6 +1,7 @@
 import fcntl
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ import pytest
 from orchestrator.run_files import RunFiles
 from replay.errors import AmbiguousName, NoSource, UnknownName
 from replay.opening import Where, choose, url_options
-from replay.places import find_place, live_deployments, live_url, log_of, place, places, read_config
-from replay.runs import local_runs
+from replay.places import find_place, live_at, live_deployments, live_url, log_of, place, places, read_config
+from replay.rows import Row
+from replay.runs import local_runs, note_forks
 
 
 def make_run(results: Path, name: str, run_id: str, age: int) -> Path:
@@ -124,6 +126,32 @@ def test_a_run_is_live_only_while_its_process_holds_its_directory(results: Path)
         assert live_url(run) == "nats://127.0.0.1:4222"
         assert [row.state for row in local_runs(results)] == ["interrupted", "running", "interrupted"]
     assert live_url(run) is None
+
+
+def test_forks_are_runs_of_their_own_beside_the_run_in_whose_log_they_are(results: Path) -> None:
+    """What is damaged of their notes hides neither the others nor the run."""
+    started = datetime.fromtimestamp(1_700_000_000, UTC)
+    note_forks(results / "first", "f1129-1130-aaaa", started, 2)
+    with (results / "first" / "forks.jsonl").open("ab") as file:
+        file.write(b'{"run_id": "f11\n')
+    note_forks(results / "first", "f1129-1140-bbbb", started, 1)
+    asked = Row(rollout_id="f1129-1130-aaaa-00000-00", run_id="f1129-1130-aaaa", started=started)
+    note_forks(results / "first", "f1129-1130-aaaa", started, 2, [asked])
+    assert {run.run_id for run in places(results) if run.path.name == "first"} == {
+        "r1129-1100-bbbb",
+        "f1129-1130-aaaa",
+        "f1129-1140-bbbb",
+    }
+    assert find_place(results, "first").only == "r1129-1100-bbbb"
+    fork = choose(Where(results=results), "f1129-1130-aaaa-00000-01")
+    assert (fork.path.name, fork.only) == ("first", "f1129-1130-aaaa")
+    states = {row.run_id: (row.state, row.asked) for row in local_runs(results)}
+    assert (states["f1129-1130-aaaa"], states["f1129-1140-bbbb"]) == (("unfinished", 2), ("unfinished", 1))
+    with RunFiles(results / "first") as files:
+        files.live({"url": "nats://127.0.0.1:4222"})
+        assert live_at(results, "nats://127.0.0.1:4222") == results / "first"
+        assert {row.state for row in local_runs(results) if row.where.endswith("first")} == {"running"}
+    assert live_at(results, "nats://127.0.0.1:4222") is None
 
 
 def test_a_deployment_that_is_live_is_no_run_and_is_told_of(results: Path) -> None:
