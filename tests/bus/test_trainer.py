@@ -407,6 +407,7 @@ async def test_f3_what_is_staler_than_the_bound_is_refused_and_counted(server: s
             first = await take(trainer, groups=1, max_lag=1)
             await first.commit()
             assert first.groups[0].lag in (0, 1)
+            await until_ended(trainer)
             await trainer.policy_updated(2)
             fresh = await take(trainer, groups=2, max_lag=1)
             assert [group.lag for group in fresh.groups] == [1, 1]
