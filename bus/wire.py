@@ -25,10 +25,12 @@ PRIVATE_NAMES: Final = (
     "_pending",
     "_pending_data_size",
     "_pongs",
+    "_process_connect_init",
     "_process_op_err",
     "_process_pong",
     "_ps",
     "_read_loop",
+    "_reconnection_task",
     "_server_info",
     "_sid",
     "_subs",
@@ -112,7 +114,27 @@ class Wire(Client):
     async def _connect_to_server(self, s: Any) -> None:
         if self._transport:  # an attempt to reconnect that failed half-way: nats-py would leave it open
             self._transport.close()  # type: ignore[no-untyped-call]
-        await super()._connect_to_server(s)
+        try:
+            await super()._connect_to_server(s)
+        finally:
+            self._go_on_if_wanted()
+
+    async def _process_connect_init(self) -> None:
+        try:
+            await super()._process_connect_init()
+        finally:
+            self._go_on_if_wanted()
+
+    def _go_on_if_wanted(self) -> None:
+        """Ends attempts to reconnect that were cancelled, or whose client was closed.
+
+        nats-py waits with `asyncio.wait_for`, which loses a cancellation that meets its result: it would never end.
+        """
+        task = asyncio.current_task()
+        if task is not None and task is self._reconnection_task and (self.is_closed or task.cancelling()):
+            if self._transport:
+                self._transport.close()  # type: ignore[no-untyped-call]
+            raise asyncio.CancelledError
 
     async def _read_loop(self) -> None:
         await super()._read_loop()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from bus import Bus, EmbeddedServer, LogConfig, Unreachable
@@ -56,6 +57,34 @@ async def test_a_reader_that_ends_by_an_exception_is_a_lost_connection(bus: Bus)
     async with asyncio.timeout(SOON_S):
         assert await bus.publish(request(bus, "r1")) == 1
         await until(lambda: changes == [False, True])
+
+
+@pytest.mark.parametrize("how", ["closed", "cancelled"])
+async def test_attempts_to_reconnect_end_though_a_cancellation_meets_their_result(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """B6: it gets lost there, and they would go on for ever, in a process that could not end."""
+    wire, trying = bus._connection.wire, asyncio.Event()
+
+    async def refused_when_cancelled(*_: object) -> None:
+        trying.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionRefusedError from None
+
+    monkeypatch.setattr(Client, "_connect_to_server", refused_when_cancelled)
+    assert wire._reading_task is not None
+    wire._reading_task.cancel()
+    async with asyncio.timeout(SOON_S):
+        await trying.wait()
+        attempts = wire._reconnection_task
+        assert attempts is not None
+        if how == "closed":
+            await bus.close()
+        else:
+            attempts.cancel()
+        await asyncio.wait([attempts])
 
 
 async def test_who_waits_for_an_answer_hears_at_once_that_the_connection_is_lost_for_good(
