@@ -66,10 +66,17 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the new attempt."""
 
 
-def letter_of(error: InvalidEvent, *, subject: str, seq: int, raw: bytes) -> DeadLetter:
-    """Of a message that was read in the log, under its subject, and is no event that this version knows."""
-    reason: Reason = "newer_version" if isinstance(error, NewerVersion) else "undecodable"
-    return DeadLetter(reason=reason, message=str(error), subject=subject, seq=seq, num_delivered=1, raw=raw, event=None)
+def letter_of(error: InvalidEvent, *, subject: str, seq: int, raw: bytes, num_delivered: int = 1) -> DeadLetter:
+    """Of a message that is no event that this version knows."""
+    return DeadLetter(
+        reason="newer_version" if isinstance(error, NewerVersion) else "undecodable",
+        message=str(error),
+        subject=subject,
+        seq=seq,
+        num_delivered=num_delivered,
+        raw=raw,
+        event=None,
+    )
 
 
 def letter_data(letter: DeadLetter) -> bytes:

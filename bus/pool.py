@@ -14,13 +14,13 @@ import structlog
 
 from bus.budget import Budget
 from bus.connection import Connection
-from bus.deadletter import DeadLetter, Reason
+from bus.deadletter import DeadLetter, Reason, letter_of
 from bus.errors import BusError
 from bus.holding import ACK, SILENT, Held, Holding, nak
 from bus.pull import ConsumerConfig, Puller
 from bus.pulse import Pulse
 from contracts.codec import decode
-from contracts.errors import InvalidEvent, NewerVersion
+from contracts.errors import InvalidEvent
 from contracts.events import Event, Recorded
 
 RETURN_DELAY_S: Final = 0.1
@@ -229,22 +229,17 @@ class Pool:
 
     def _open(self, held: Held) -> Delivery | DeadLetter:
         name = held.subject.decode(errors="replace")
-        event: Event | None = None
-        reason: Reason | None
         try:
             event = decode(held.data)
-        except NewerVersion as error:
-            reason, told = "newer_version", str(error)
         except InvalidEvent as error:
-            reason, told = "undecodable", str(error)
-        else:
-            reason = self._check(event, name)
-            if reason is None and held.num_delivered <= self._max_deliver:
-                held.subject = b""  # the event has it; a worker may hold tens of thousands
-                return Delivery(self._holding, held, event)
-            told = f"event {event.id!r} of type {event.type!r} names subject {event.subject!r}"
-            if reason is None:
-                reason, told = "exhausted", f"delivered {held.num_delivered - 1} times and never finished"
+            return letter_of(error, subject=name, seq=held.seq, raw=held.data, num_delivered=held.num_delivered)
+        reason = self._check(event, name)
+        if reason is None and held.num_delivered <= self._max_deliver:
+            held.subject = b""  # the event has it; a worker may hold tens of thousands
+            return Delivery(self._holding, held, event)
+        told = f"event {event.id!r} of type {event.type!r} names subject {event.subject!r}"
+        if reason is None:
+            reason, told = "exhausted", f"delivered {held.num_delivered - 1} times and never finished"
         return DeadLetter(
             reason=reason,
             message=told,

@@ -15,13 +15,13 @@ from typing import Final
 import structlog
 
 from bus.connection import Connection
-from bus.deadletter import DeadLetter, Reason
+from bus.deadletter import DeadLetter, letter_of
 from bus.frames import TURN_S
 from bus.ordered import OrderedReader
 from bus.publish import Publisher
 from bus.subjects import Subjects
 from contracts.codec import decode
-from contracts.errors import InvalidEvent, NewerVersion
+from contracts.errors import InvalidEvent
 from contracts.events import Recorded
 
 OnReply = Callable[[Recorded], None]
@@ -132,11 +132,20 @@ class Replies:
         try:
             event = decode(data)
         except InvalidEvent as error:
-            reason: Reason = "newer_version" if isinstance(error, NewerVersion) else "undecodable"
-            self._dead(reason, str(error), name, seq, data)
+            self._on_dead(letter_of(error, subject=name, seq=seq, raw=data))
             return
         if event.subject != name or not name.endswith(f".{event.rolloutid}.{event.callkey}"):
-            self._dead("subject_mismatch", f"event {event.id!r} names subject {event.subject!r}", name, seq, data)
+            self._on_dead(
+                DeadLetter(
+                    reason="subject_mismatch",
+                    message=f"event {event.id!r} names subject {event.subject!r}",
+                    subject=name,
+                    seq=seq,
+                    num_delivered=1,
+                    raw=data,
+                    event=None,
+                )
+            )
             return
         self._on_reply(Recorded(seq=seq, subject=name, event=event, raw=data))
 
@@ -145,8 +154,3 @@ class Replies:
             rewound.clear()
             return False
         return any(subject.startswith(prefix) and seq < before for prefix, before in rewound.items())
-
-    def _dead(self, reason: Reason, told: str, subject: str, seq: int, raw: bytes) -> None:
-        self._on_dead(
-            DeadLetter(reason=reason, message=told, subject=subject, seq=seq, num_delivered=1, raw=raw, event=None)
-        )

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from components.workers.memory import GROWN
 from orchestrator.errors import WorkerDied
 from orchestrator.redaction import Redactor
 from orchestrator.settings import LaunchSettings
@@ -28,8 +29,6 @@ REFUSED = 2
 """Exit code of a worker that cannot serve whatever is tried; its log line `worker.refused` has the reason."""
 LOG_AWAY = 75
 """Exit code of a worker that has lost the log."""
-GROWN = 76
-"""Exit code of a worker that took more memory than its pool may, and has said so in the log."""
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 """The kernel kills for memory, too, and whose that was it does not say."""
 _CHUNK = 65_536

@@ -6,8 +6,8 @@ that it is about to be buried (`suspects`, `adoption`): only the workers that it
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
@@ -31,9 +31,8 @@ async def say_stopping(bus: Bus, worker: str, kind: Kind, instance: str) -> None
     said = WorkerStopping(worker=worker, kind=kind, instance=instance)
     subject = bus.subjects.deployment("stopping", worker)
     event = bus.event(type="deployment.stopping", subject=subject, data=msgspec.json.encode(said))
-    with _unsaid_where_the_log_is_away(event):
-        async with asyncio.timeout(_SAY_S):
-            await bus.publish(event)
+    async with _unsaid_where_the_log_is_away(event):
+        await bus.publish(event)
 
 
 async def say_crashed(bus: Bus, worker: str, how: str) -> None:
@@ -41,16 +40,16 @@ async def say_crashed(bus: Bus, worker: str, how: str) -> None:
     subject = bus.subjects.deployment("crashed", worker)
     said = msgspec.json.encode(WorkerCrashed(worker=worker, how=how))
     event = bus.event(type="deployment.crashed", subject=subject, data=said)
-    with _unsaid_where_the_log_is_away(event):
-        async with asyncio.timeout(_SAY_S):
-            if not await was_stopped(bus, worker):
-                await bus.publish(event)
+    async with _unsaid_where_the_log_is_away(event):
+        if not await was_stopped(bus, worker):
+            await bus.publish(event)
 
 
-@contextmanager
-def _unsaid_where_the_log_is_away(event: Event) -> Iterator[None]:
+@asynccontextmanager
+async def _unsaid_where_the_log_is_away(event: Event) -> AsyncIterator[None]:
     try:
-        yield
+        async with asyncio.timeout(_SAY_S):
+            yield
     except (BusError, TimeoutError) as error:
         structlog.get_logger().warning("worker.end_unsaid", what=event.type, error=f"{type(error).__name__}: {error}")
 

@@ -6,7 +6,8 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -79,54 +80,52 @@ async def test_a_stopped_server_started_again_in_its_directory_has_its_log(new_d
         assert server.log_file.read_text()
 
 
-async def test_a_server_that_is_kept_comes_back_on_its_port_with_its_log(new_directory: Callable[[], Path]) -> None:
-    """B10: and whoever is connected goes on; each end and each return is told."""
-    server = await EmbeddedServer.start(new_directory(), LogConfig())
+@asynccontextmanager
+async def kept(directory: Path) -> AsyncIterator[tuple[EmbeddedServer, list[str], Bus]]:
+    """A server that is started again whenever it ends, what is told of it, and a log on it."""
+    server = await EmbeddedServer.start(directory, LogConfig())
     told: list[str] = []
     keeping = asyncio.create_task(server.keep(3, told.append))
     try:
         async with await Bus.connect(server.url, LogConfig(), name="test/server/w", writer="w1") as bus:
             await bus.ensure_log()
-            for number in range(3):
-                pid, port = server.pid, server.port
-                os.kill(pid, signal.SIGKILL)
-                await bus.publish(request(bus, f"r{number}"))
-                await until(lambda: server.serving.is_set() and len(told) == 2 * number + 2)  # noqa: B023 - awaited here
-                assert server.pid != pid
-                assert server.port == port
-            assert [recorded.event.rolloutid async for recorded in bus.scan()] == ["r0", "r1", "r2"]
-        assert told[0].startswith("nats-server was killed by SIGKILL; starting it again in 0.")
-        assert told[1].startswith("nats-server is back after ")
+            yield server, told, bus
     finally:
         keeping.cancel()
         await asyncio.wait([keeping])
         await server.stop()
+
+
+async def test_a_server_that_is_kept_comes_back_on_its_port_with_its_log(new_directory: Callable[[], Path]) -> None:
+    """B10: and whoever is connected goes on; each end and each return is told."""
+    async with kept(new_directory()) as (server, told, bus):
+        for number in range(3):
+            pid, port = server.pid, server.port
+            os.kill(pid, signal.SIGKILL)
+            await bus.publish(request(bus, f"r{number}"))
+            await until(lambda: server.serving.is_set() and len(told) == 2 * number + 2)  # noqa: B023 - awaited here
+            assert server.pid != pid
+            assert server.port == port
+        assert [recorded.event.rolloutid async for recorded in bus.scan()] == ["r0", "r1", "r2"]
+    assert told[0].startswith("nats-server was killed by SIGKILL; starting it again in 0.")
+    assert told[1].startswith("nats-server is back after ")
     assert not alive(server.pid)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of another process is set")
 async def test_a_server_that_could_not_write_goes_on_when_it_can(new_directory: Callable[[], Path]) -> None:
     """B9: it would answer no publish any more, though there is room; what waits is stored, once."""
-    server = await EmbeddedServer.start(new_directory(), LogConfig())
-    told: list[str] = []
-    keeping = asyncio.create_task(server.keep(3, told.append))
-    try:
-        async with await Bus.connect(server.url, LogConfig(), name="test/server/w", writer="w1") as bus:
-            await bus.ensure_log()
-            await bus.publish(request(bus, "r0"))
-            resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1_000, resource.RLIM_INFINITY))
-            futures = [await bus.post(request(bus, f"r{number}", data=b'"%01000d"' % number)) for number in range(1, 4)]
-            async with asyncio.timeout(PATIENCE_S):
-                await asyncio.gather(*futures)
-            assert [recorded.event.rolloutid async for recorded in bus.scan()] == ["r0", "r1", "r2", "r3"]
-        assert told[0].startswith("nats-server cannot write: write ")
-        assert told[0].endswith(": file too large")
-        assert told[1].startswith("nats-server ended with exit code 0; starting it again in 0.")
-        assert told[2].startswith("nats-server is back after ")
-    finally:
-        keeping.cancel()
-        await asyncio.wait([keeping])
-        await server.stop()
+    async with kept(new_directory()) as (server, told, bus):
+        await bus.publish(request(bus, "r0"))
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1_000, resource.RLIM_INFINITY))
+        futures = [await bus.post(request(bus, f"r{number}", data=b'"%01000d"' % number)) for number in range(1, 4)]
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*futures)
+        assert [recorded.event.rolloutid async for recorded in bus.scan()] == ["r0", "r1", "r2", "r3"]
+    assert told[0].startswith("nats-server cannot write: write ")
+    assert told[0].endswith(": file too large")
+    assert told[1].startswith("nats-server ended with exit code 0; starting it again in 0.")
+    assert told[2].startswith("nats-server is back after ")
 
 
 async def test_a_server_that_cannot_come_back_is_given_up_with_the_reason(

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from components.workers.memory import GROWN
 from contracts.deployments import REDACTED
 from orchestrator.errors import WorkerDied
 from orchestrator.redaction import Redactor
 from orchestrator.settings import LaunchSettings
-from orchestrator.supervise import GROWN, LOG_AWAY, REFUSED, Supervisor, WorkerCommand, pause_s
+from orchestrator.supervise import LOG_AWAY, REFUSED, Supervisor, WorkerCommand, pause_s
 from orchestrator.venvs import Python
 
 SPEC = "import os, signal, subprocess, sys, time\nspec = sys.stdin.read()\n"
