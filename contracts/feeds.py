@@ -11,7 +11,8 @@ class FeedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`feed.opened`, `feed.committed` and `feed.dropped`."""
 
     version: int
-    """The trainer's policy version when it was written; of what is committed, when it was delivered."""
+    """The trainer's policy version when it was written; of what is committed, the one at which it was trained on, or an
+    earlier one."""
     committed: tuple[str, ...] = ()
     """What was used: IDs of groups, or of rollouts where groups were taken in parts."""
     dropped: dict[str, str] = {}

@@ -87,18 +87,19 @@ class Guard:
     def __init__(
         self, *, batch: int, per_version: int, max_lag: int, version: int, used: int, undelivered: Mapping[int, int]
     ) -> None:
-        """For a batch of so many at a policy version at which `used` were delivered already, of `per_version`.
+        """For a batch of so many at a policy version for which `used` were delivered already, of `per_version`.
 
+        More than that are trained on at later versions, and have places of theirs.
         `undelivered` says how many are still to be delivered, ended or not, by the version when they were asked for.
         """
         self._left = batch
         self._due: list[tuple[int, int]] = []
         """For each version: so many of this and older versions have to be in the batch."""
-        later = max(0, per_version - used - batch)
+        later = per_version - used - batch
         older = 0
         for asked, count in sorted(undelivered.items()):
             older += count
-            in_time = max(0, asked + max_lag - version) * per_version + later
+            in_time = max(0, max(0, asked + max_lag - version) * per_version + later)
             self._due.append((asked, min(batch, max(0, older - in_time))))
 
     def take(self, asked: int) -> bool:

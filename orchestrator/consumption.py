@@ -50,9 +50,10 @@ class Consumption:
                 return
             names = tuple(name for unit in units for name in unit.names)
             untrainable = sum(len(unit.untrainable) for unit in units)
-            record = self._record(batch.version, units, committed=names, lags=batch.lags, untrainable=untrainable)
+            version = batch.version if units[0].members[0].earlier else self._view.version
+            record = self._record(version, units, committed=names, lags=batch.lags, untrainable=untrainable)
             await self._records.write("committed", record)
-            self._view.groups.remove(units, now=batch.version == self._view.version)
+            self._view.groups.remove(units, trained=True)
         self._view.bell.ring()
 
     def _left(self, batch: Batch) -> list[Unit]:
@@ -90,7 +91,7 @@ class Consumption:
             refused = {reason: sum(len(unit.members) for unit in those) for reason, those in useless.items()}
             record = self._record(self._view.version, units, dropped=reasons, refused=refused)
             await self._records.write("dropped", record)
-            self._view.groups.remove(units, now=False)
+            self._view.groups.remove(units, trained=False)
         self._view.bell.ring()
 
     def _record(

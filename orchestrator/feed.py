@@ -78,7 +78,7 @@ class Feed:
         return self._final and not (groups.ended if self._options.single else groups.ready)
 
     def _deliver(self, units: Sequence[Unit]) -> Batch:
-        self._view.groups.take(units)
+        self._view.groups.deliver(units)
         if not self._consumption.untrainable:  # else it was said
             self._warn(member for unit in units for member in unit.untrainable)
         return Batch(

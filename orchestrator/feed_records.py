@@ -29,7 +29,7 @@ class FeedRecords:
         self.latest = FeedRecord(version=0)
         self._uncertain: BusError | None = None
         self._version = 0
-        """The newest policy version at which anything was delivered that is committed."""
+        """The newest policy version at which anything was trained on that is committed."""
         self._committed: list[str] = []
         """What that is, as the records call it."""
 
@@ -41,7 +41,7 @@ class FeedRecords:
             self._next = int(recorded.subject.rpartition(".")[2]) + 1
 
     def committed_at(self, version: int) -> list[str]:
-        """What was delivered at a policy version, of which none is newer, and is committed."""
+        """What was trained on at a policy version, of which none is newer, and is committed."""
         return self._committed if version == self._version else []
 
     @property

@@ -47,6 +47,8 @@ class Member:
     """It is in a batch, or gone."""
     gone: bool = False
     """It was committed or dropped."""
+    earlier: bool = False
+    """It was in a batch that was trained on at an earlier policy version, committed or not."""
 
 
 @dataclass(slots=True, eq=False)
@@ -172,7 +174,11 @@ class Groups:
     uncommitted: Counter[int] = field(default_factory=Counter)
     """Rollouts that are neither committed nor dropped, by the size of their group."""
     committed_now: Counter[int] = field(default_factory=Counter)
-    """Rollouts that were delivered at the present policy version and are committed, by the size of their group."""
+    """Rollouts that were committed at the present policy version and trained on at it, by the size of their group."""
+    earlier: Counter[int] = field(default_factory=Counter)
+    """Rollouts that were trained on at an earlier one and are not committed, by the size of their group."""
+    batches: dict[str, Sequence[Unit]] = field(default_factory=dict)
+    """What is in hand and was not trained on at an earlier version, by the name of its first unit."""
     to_deliver: Counter[int] = field(default_factory=Counter)
     """Rollouts that are in no batch yet, ended or not, by the size of their group."""
     groups_to_deliver: int = 0
@@ -229,8 +235,12 @@ class Groups:
                 versions[group.version] += left if single else 1
         return versions
 
-    def take(self, units: Iterable[Unit]) -> None:
-        """They are in a batch."""
+    def deliver(self, units: Sequence[Unit]) -> None:
+        """They are a batch."""
+        self._take(units)
+        self.batches[units[0].names[0]] = units
+
+    def _take(self, units: Iterable[Unit]) -> None:
         for unit in units:
             group = unit.group
             for member in unit.members:
@@ -243,24 +253,45 @@ class Groups:
                     self.groups_to_deliver -= 1
                     self.ready.pop(group.id, None)
 
-    def remove(self, units: Sequence[Unit], *, now: bool) -> None:
-        """They are committed or dropped; `now` says that they were committed at the present policy version."""
-        self.take(units)
+    def remove(self, units: Sequence[Unit], *, trained: bool) -> None:
+        """They are committed, or dropped and not trained on."""
+        self._take(units)
         for unit in units:
+            self.batches.pop(unit.names[0], None)
             size = len(unit.group.members)
             for member in unit.members:
                 if member.gone:
                     continue
                 member.gone = True
                 self.uncommitted[size] -= 1
-                self.committed_now[size] += now
+                self.earlier[size] -= member.earlier
+                self.committed_now[size] += trained and not member.earlier
             if all(member.gone for member in unit.group.members):
                 self.open.pop(unit.group.id, None)
 
+    def end_version(self, share: int | None) -> None:
+        """The policy version has risen; at the one before, so many groups were trained on, or nobody knows how many.
+
+        A trainer may commit after it has announced, and may have more in hand than it has trained on: of its batches,
+        the first ones are of the version that has ended, until they and what was committed are its share.
+        """
+        trained = in_groups(self.committed_now)
+        self.committed_now.clear()
+        for name, units in list(self.batches.items()):
+            if share is not None and trained >= share:
+                break
+            del self.batches[name]
+            for unit in units:
+                size = len(unit.group.members)
+                for member in unit.members:
+                    member.earlier = True
+                self.earlier[size] += len(unit.members)
+                trained += Fraction(len(unit.members), size)
+
     @property
     def in_hand(self) -> Counter[int]:
-        """Rollouts in batches that were not committed yet, by the size of their group."""
-        return self.uncommitted - self.to_deliver
+        """Rollouts in batches that are trained on at this version or later, by the size of their group."""
+        return self.uncommitted - self.to_deliver - self.earlier
 
     @property
     def unfinished(self) -> list[OpenGroup]:

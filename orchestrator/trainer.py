@@ -309,7 +309,7 @@ class Trainer:
         """This version was announced, here or by another trainer of these models."""
         if version > self._view.version:
             self._view.version = version
-            self._groups.committed_now.clear()
+            self._groups.end_version(self._view.pacing.groups)
         self._bell.ring()
 
     @asynccontextmanager

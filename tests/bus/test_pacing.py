@@ -2,6 +2,7 @@
 
 import asyncio
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -12,6 +13,7 @@ from bus import LogConfig
 from contracts.events import Event
 from contracts.rollouts import RolloutRequest
 from orchestrator import Trainer
+from orchestrator.delivered import Batch
 from orchestrator.errors import FeedStarved
 from tests.bus.events import until
 from tests.bus.trainers import deployed, number, tasks
@@ -31,14 +33,23 @@ def distance(one: Sequence[int], other: Sequence[int]) -> float:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"order": "finish"}, {"order": "fifo"}, {"tokens": TOKENS * GROUPS}, {"rollouts": GROUPS}],
-    ids=["finish", "fifo", "tokens", "rollouts"],
+    ("options", "ahead"),
+    [
+        ({"order": "finish"}, 0),
+        ({"order": "fifo"}, 0),
+        ({"tokens": TOKENS * GROUPS}, 0),
+        ({"rollouts": GROUPS}, 0),
+        ({"order": "finish"}, 2),
+    ],
+    ids=["finish", "fifo", "tokens", "rollouts", "ahead"],
 )
 async def test_f5_lengths_of_what_is_delivered_are_those_of_what_was_asked_for(
-    server: str, config: LogConfig, options: dict[str, Any]
+    server: str, config: LogConfig, options: dict[str, Any], ahead: int
 ) -> None:
-    """F5: rollouts of 1 to 60 units, S = 4, a version for each batch: nothing is discarded, in any order or size."""
+    """F5: rollouts of 1 to 60 units, S = 4, a version for each batch: nothing is discarded, in any order or size.
+
+    Nor where batches are taken ahead of training: then nothing is staler than S when it is trained on.
+    """
     lengths = [Random(task).randint(1, 60) for task in range(1000)]
     asked: dict[str, tuple[int, int]] = {}
     """Of each group, the version when it was asked for and its length."""
@@ -55,9 +66,15 @@ async def test_f5_lengths_of_what_is_delivered_are_those_of_what_was_asked_for(
         async with pacing as trainer:
             submitting = asyncio.create_task(trainer.submit(tasks(len(lengths)), group_size=1))
             delivered: dict[str, int] = {}
+            in_hand: deque[Batch] = deque()
             async with asyncio.timeout(120):
-                async for batch in trainer.feed(**options):
-                    delivered |= {group.id: group.lag for group in batch.groups}
+                async for taken in trainer.feed(**options):
+                    in_hand.append(taken)
+                    if len(in_hand) <= ahead:
+                        continue
+                    batch = in_hand.popleft()
+                    waited = trainer.version - batch.version
+                    delivered |= {group.id: group.lag + waited for group in batch.groups}
                     await batch.commit()
                     await trainer.policy_updated(trainer.version + 1)
                     if trainer.version == VERSIONS:

@@ -367,8 +367,32 @@ async def test_f7_a_restart_does_not_change_how_much_may_be_asked_for(server: st
         assert len(agents.requests) <= 2 * 20
 
 
-async def room_is_the_same(server: str, config: LogConfig, trainer: Trainer, *, in_hand: bool = False) -> None:
-    async with connected(server, config, groups=2, max_lag=1) as second:
+async def test_f7_what_was_taken_ahead_or_is_committed_late_counts_at_the_version_that_trained_on_it(
+    server: str, config: LogConfig
+) -> None:
+    """F7: one group a version. Three are taken at version 0; the fourth is committed after version 3 was announced."""
+    bounds = {"groups": 1, "max_lag": 3}
+    async with deployed(server, config), connected(server, config, **bounds) as trainer:
+        submitting = asyncio.create_task(trainer.submit(tasks(20), group_size=2))
+        ahead = [await take(trainer) for _ in range(3)]
+        for version, batch in enumerate(ahead):
+            await batch.commit()
+            assert trainer._groups.committed_now == {2: 2}
+            await room_is_the_same(server, config, trainer, in_hand=True, **bounds)
+            await trainer.policy_updated(version + 1)
+        late = await take(trainer)
+        await trainer.policy_updated(4)
+        await late.commit()
+        assert not trainer._groups.committed_now.total()
+        await room_is_the_same(server, config, trainer, **bounds)
+        submitting.cancel()
+        await asyncio.gather(submitting, return_exceptions=True)
+
+
+async def room_is_the_same(
+    server: str, config: LogConfig, trainer: Trainer, *, in_hand: bool = False, groups: int = 2, max_lag: int = 1
+) -> None:
+    async with connected(server, config, groups=groups, max_lag=max_lag) as second:
         assert second.version == trainer.version
         async with asyncio.timeout(PATIENCE_S):
             while second._groups.unfinished_rollouts != trainer._groups.unfinished_rollouts:

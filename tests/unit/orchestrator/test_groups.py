@@ -38,7 +38,9 @@ def check(groups: Groups) -> None:
     to_deliver = [len(each.members) for each, member in members if not member.taken]
     assert (groups.uncommitted, groups.to_deliver) == (Counter(left), Counter(to_deliver))
     assert groups.groups_to_deliver == sum(bool(each.left) for each in groups.open.values())
-    assert groups.in_hand == Counter(left) - Counter(to_deliver)
+    in_hand = [(each, member) for each, member in members if member.taken and not member.gone]
+    assert groups.earlier == Counter(len(each.members) for each, member in in_hand if member.earlier)
+    assert groups.in_hand == Counter(len(each.members) for each, member in in_hand if not member.earlier)
     assert groups.undelivered(single=True).total() == len(to_deliver)
     assert groups.undelivered(single=False).total() == groups.groups_to_deliver
 
@@ -50,7 +52,7 @@ def test_whatever_is_asked_ends_is_delivered_committed_and_dropped_the_counts_ar
     """F7: also where rollouts are taken one by one, and their groups later whole."""
     chance, groups, batches, committed = Random(seed), Groups(), [], Counter[int]()
     for step in range(60):
-        match chance.randrange(6):
+        match chance.randrange(7):
             case 0:
                 groups.add(group(step, chance.randint(1, 3)))
             case 1 | 2 if groups.unfinished:
@@ -58,16 +60,20 @@ def test_whatever_is_asked_ends_is_delivered_committed_and_dropped_the_counts_ar
                 groups.end(one, chance.choice(one.unfinished), end(step))
             case 3:
                 units = list(groups.units(single=single and step < 40))[: chance.randint(1, 2)]
-                groups.take(units)
-                batches.append(units)
+                if units:
+                    groups.deliver(units)
+                    batches.append(units)
             case 4 if batches:
                 units = batches.pop(chance.randrange(len(batches)))
-                committed.update(len(u.group.members) for u in units for member in u.members if not member.gone)
-                groups.remove(units, now=True)
+                committed.update(len(unit.group.members) for unit in units for m in unit.members if not m.earlier)
+                groups.remove(units, trained=True)
             case 5:
-                groups.remove(list(groups.units(single=single))[:1], now=False)
+                groups.remove(list(groups.units(single=single))[:1], trained=False)
+            case 6:
+                groups.end_version(chance.choice((None, 0, 1, 3)))
+                committed.clear()
         check(groups)
-    assert groups.committed_now == committed
+        assert groups.committed_now == committed
 
 
 def test_units_come_in_the_order_of_ends_and_name_what_they_are() -> None:
@@ -79,7 +85,7 @@ def test_units_come_in_the_order_of_ends_and_name_what_they_are() -> None:
     assert [unit.names for unit in groups.units(single=False)] == [(second.id,), (first.id,)]
     singles = list(groups.units(single=True))
     assert [unit.names for unit in singles[:2]] == [(f"{second.id}-01",), (f"{first.id}-00",)]
-    groups.take(singles[:1])
+    groups.deliver(singles[:1])
     assert [unit.names for unit in groups.units(single=False)] == [(f"{second.id}-00",), (first.id,)]
 
 
@@ -90,3 +96,23 @@ def test_a_rollout_id_says_its_place_in_its_own_run_and_in_no_other() -> None:
     assert epoch_of(name) == 12
     for run, rollout in (("my", f"{name}-07"), ("my-run", "r1129-1612-x7k2-00003-01"), ("run", f"{name}-07")):
         assert place_of(run, rollout) is None
+
+
+def test_what_is_in_hand_when_a_version_ends_was_trained_on_as_far_as_its_share_goes() -> None:
+    """Three batches of one group each in hand, one committed, two a version: the first in hand is of the version."""
+    groups = Groups()
+    for number in range(4):
+        groups.add(group(number, 2))
+    for each in list(groups.open.values()):
+        for member in each.members:
+            groups.end(each, member, end(1))
+    batches = [[unit] for unit in groups.units(single=False)]
+    for batch in batches:
+        groups.deliver(batch)
+    groups.remove(batches[0], trained=True)
+    groups.end_version(2)
+    assert (groups.committed_now, groups.earlier, groups.in_hand) == (Counter(), Counter({2: 2}), Counter({2: 4}))
+    for batch in batches[:0:-1]:
+        groups.remove(batch, trained=True)
+    assert groups.committed_now == Counter({2: 4})
+    assert not groups.batches

@@ -30,7 +30,7 @@ def ended(groups: Groups, group: OpenGroup, reward: float | None = 1.0) -> Unit:
 
 def drop(groups: Groups, patience: Patience, *units: Unit) -> None:
     patience.in_vain({"no_reward": units})
-    groups.remove(units, now=False)
+    groups.remove(units, trained=False)
 
 
 def test_a_wait_goes_on_while_more_has_ended_than_ever_and_not_while_everything_is_dropped() -> None:
