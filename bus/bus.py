@@ -166,7 +166,7 @@ class Bus:
 
         Raises:
             Conflict: another event holds the subject (`stored`).
-            Unreadable: what holds it is no event that this version knows (`letter`).
+            Unreadable: what holds it is no event of that subject that this version knows (`letter`).
             EventIdReused: the same event ID was stored with other bytes.
             PayloadTooLarge: over the blob limit.
             Unreachable: the server was away for longer than two minutes; the event may or may not be stored.
@@ -291,9 +291,7 @@ class Bus:
         ]
         own = f"{self.config.namespace}."
 
-        def check(event: Event, subject: str) -> Reason | None:
-            if event.subject != subject or not subject.endswith(f".request.{event.rolloutid}.{event.callkey}"):
-                return "subject_mismatch"
+        def check(event: Event) -> Reason | None:
             answer = f"{event.replyto}.", f".{event.rolloutid}."
             if not event.replyto.startswith(own) or not answer[0].endswith((answer[1], f"{answer[1]}{event.callkey}.")):
                 return "subject_mismatch"
@@ -344,7 +342,7 @@ class Bus:
         )
         try:
             await self.publish(self.event(DEAD_LETTER, subject, letter_data(letter), rolloutid=rollout))
-        except Conflict:
+        except (Conflict, Unreadable):
             return
 
     def _bury_reply(self, letter: DeadLetter) -> None:

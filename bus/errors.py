@@ -13,7 +13,7 @@ BusError
 ├── PublishRefused       the server will never store this event
 │   ├── Conflict         another event holds the subject: first writer wins
 │   ├── EventIdReused    the same event ID was stored with other bytes: a fault of the writer
-│   ├── Unreadable       what holds the subject is no event that this version knows
+│   ├── Unreadable       what holds the subject is no event of it that this version knows
 │   └── PayloadTooLarge  over the blob limit: not retried
 ├── BlobLost             a reference whose blob is missing or broken
 └── BusClosed            the bus was closed while this was waiting

@@ -1,7 +1,8 @@
 """All events of one rollout, in the log's order.
 
 Called by workers on a redelivery or an adoption, and by replay. One event a subject makes "the last of each subject"
-the whole history, which one request answers. What cannot be decoded is left out and told: it is in a dead letter.
+the whole history, which one request answers. What is no event of its subject is left out and told: it is in a dead
+letter.
 """
 
 from collections.abc import AsyncGenerator
@@ -11,12 +12,10 @@ import msgspec
 import structlog
 
 from bus.connection import Connection
-from bus.deadletter import DeadLetter, letter_of
+from bus.deadletter import DeadLetter, event_or_letter
 from bus.direct import Stored, TooManySubjects, last, pages_of_last
 from bus.scan import all_of, read
 from bus.subjects import Subjects, rollout_of
-from contracts.codec import decode
-from contracts.errors import InvalidEvent
 from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import RolloutFailure
@@ -70,12 +69,11 @@ def recorded_or_ended(stored: Stored) -> Recorded | None:
 
 def event_in(stored: Stored) -> Recorded | DeadLetter:
     """The event in a stored message; if there is none in it, a warning, and the letter that it becomes."""
-    try:
-        event = decode(stored.data)
-    except InvalidEvent as error:
-        _log.warning("unreadable_event", subject=stored.subject, seq=stored.seq, error=str(error))
-        return letter_of(error, subject=stored.subject, seq=stored.seq, raw=stored.data)
-    return Recorded(seq=stored.seq, subject=stored.subject, event=event, raw=stored.data)
+    found = event_or_letter(stored.data, stored.subject, stored.seq)
+    if isinstance(found, DeadLetter):
+        _log.warning("unreadable_event", subject=stored.subject, seq=stored.seq, error=found.message)
+        return found
+    return Recorded(seq=stored.seq, subject=stored.subject, event=found, raw=stored.data)
 
 
 def _failed(rollout: str, letter: DeadLetter) -> Event:

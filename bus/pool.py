@@ -14,13 +14,11 @@ import structlog
 
 from bus.budget import Budget
 from bus.connection import Connection
-from bus.deadletter import DeadLetter, Reason, letter_of
+from bus.deadletter import DeadLetter, Reason, event_or_letter
 from bus.errors import BusError
 from bus.holding import ACK, SILENT, Held, Holding, nak
 from bus.pull import ConsumerConfig, Puller
 from bus.pulse import Pulse
-from contracts.codec import decode
-from contracts.errors import InvalidEvent
 from contracts.events import Event, Recorded
 
 RETURN_DELAY_S: Final = 0.1
@@ -31,8 +29,8 @@ TURN: Final = 24
 
 _log = structlog.get_logger("bus.pool")
 
-Check = Callable[[Event, str], Reason | None]
-"""Says what is wrong with an event that came under a subject."""
+Check = Callable[[Event], Reason | None]
+"""Says why a pool cannot serve an event."""
 
 
 class Delivery:
@@ -229,15 +227,14 @@ class Pool:
 
     def _open(self, held: Held) -> Delivery | DeadLetter:
         name = held.subject.decode(errors="replace")
-        try:
-            event = decode(held.data)
-        except InvalidEvent as error:
-            return letter_of(error, subject=name, seq=held.seq, raw=held.data, num_delivered=held.num_delivered)
-        reason = self._check(event, name)
+        event = event_or_letter(held.data, name, held.seq, held.num_delivered)
+        if isinstance(event, DeadLetter):
+            return event
+        reason = self._check(event)
         if reason is None and held.num_delivered <= self._max_deliver:
             held.subject = b""  # the event has it; a worker may hold tens of thousands
             return Delivery(self._holding, held, event)
-        told = f"event {event.id!r} of type {event.type!r} names subject {event.subject!r}"
+        told = f"event {event.id!r} is of type {event.type!r} and asks for its reply under {event.replyto!r}"
         if reason is None:
             reason, told = "exhausted", f"delivered {held.num_delivered - 1} times and never finished"
         return DeadLetter(
@@ -247,7 +244,7 @@ class Pool:
             seq=held.seq,
             num_delivered=held.num_delivered,
             raw=held.data,
-            event=event,
+            event=None if reason == "subject_mismatch" else event,
         )
 
     async def _bury_and_ack(self, letter: DeadLetter, held: Held) -> None:

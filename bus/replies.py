@@ -15,13 +15,11 @@ from typing import Final
 import structlog
 
 from bus.connection import Connection
-from bus.deadletter import DeadLetter, letter_of
+from bus.deadletter import DeadLetter, event_or_letter
 from bus.frames import TURN_S
 from bus.ordered import OrderedReader
 from bus.publish import Publisher
 from bus.subjects import Subjects
-from contracts.codec import decode
-from contracts.errors import InvalidEvent
 from contracts.events import Recorded
 
 OnReply = Callable[[Recorded], None]
@@ -129,25 +127,11 @@ class Replies:
 
     def _hear(self, seq: int, subject: bytes, data: bytes) -> None:
         name = subject.decode()
-        try:
-            event = decode(data)
-        except InvalidEvent as error:
-            self._on_dead(letter_of(error, subject=name, seq=seq, raw=data))
-            return
-        if event.subject != name or not name.endswith(f".{event.rolloutid}.{event.callkey}"):
-            self._on_dead(
-                DeadLetter(
-                    reason="subject_mismatch",
-                    message=f"event {event.id!r} names subject {event.subject!r}",
-                    subject=name,
-                    seq=seq,
-                    num_delivered=1,
-                    raw=data,
-                    event=None,
-                )
-            )
-            return
-        self._on_reply(Recorded(seq=seq, subject=name, event=event, raw=data))
+        found = event_or_letter(data, name, seq)
+        if isinstance(found, DeadLetter):
+            self._on_dead(found)
+        else:
+            self._on_reply(Recorded(seq=seq, subject=name, event=found, raw=data))
 
     def _was_seen(self, rewound: dict[bytes, int], seq: int, subject: bytes) -> bool:
         if seq >= max(rewound.values()):

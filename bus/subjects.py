@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from contracts.errors import InvalidName
-from contracts.events import Kind
+from contracts.events import Event, Kind
 from contracts.ids import check_name, partition_of, rollout_id, slot_of
 
 Deployment = Literal["resolved", "run", "worker", "stopping", "crashed", "trying"]
@@ -37,6 +37,7 @@ NO_ROLLOUT: Final = "_"
 COPIED: Final = "_"
 """Stands for the slot where a call is not to be served: it is in a fork's history with its reply."""
 
+_KINDS: Final = frozenset(get_args(Kind))
 _LITERAL: Final = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
@@ -208,6 +209,19 @@ def _of(tokens: int, subject: str) -> str:
 def consumer_name(*parts: str | int) -> str:
     """A durable consumer's name; the parts are checked names, the last one of a pool is its slot number."""
     return "-".join(str(part) for part in parts)
+
+
+def may_hold(subject: str, event: Event) -> bool:
+    """Whether an event belongs under this subject: names it, and the rollout and the call that it names."""
+    if event.subject != subject:
+        return False
+    tokens = subject.split(".")
+    form = tokens[2]
+    if form == "reply":
+        return tokens[4:] == [event.rolloutid, event.callkey]
+    if form in _KINDS:
+        return tokens[6:] == [event.rolloutid, event.callkey]
+    return form != "rollout" or tokens[5:6] == [event.rolloutid]
 
 
 def rollout_of(subject: str) -> str:

@@ -234,7 +234,7 @@ class _Partition:
         for rollout in self._rollouts.values():
             if not rollout.requests:
                 rollout.blame("not_requested", "it ended, or made calls, and was never asked for")
-            elif not rollout.readable:
+            elif not (rollout.readable or rollout.ends):
                 rollout.blame("unreadable_request", "its request cannot be read, so no worker can take it or end it")
             elif len(rollout.requests) > 1:
                 instances = " and ".join(sorted(instance for _, instance, _ in rollout.requests))

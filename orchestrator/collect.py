@@ -19,6 +19,8 @@ import msgspec
 import structlog
 
 from bus import Bus, Conflict
+from bus.errors import Unreadable
+from components.workers.ends import end_unasked
 from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL, RolloutId, rollout_id
 from contracts.rollouts import RolloutRequest
@@ -158,8 +160,11 @@ class _Run:
             causationid=cause,
             traceparent=f"00-{token_hex(16)}-{token_hex(8)}-01",
         )
-        with suppress(Conflict):  # it is in the log already: this is a resumed run
-            await bus.publish(event)
+        try:
+            with suppress(Conflict):  # it is in the log already: this is a resumed run
+                await bus.publish(event)
+        except Unreadable as held:
+            await end_unasked(bus, event, held)
 
     async def follow(self, partition: int) -> None:
         """Takes in the terminal events of the run, from its first on, as they come."""

@@ -16,8 +16,10 @@ import msgspec
 import structlog
 
 from bus import Bus, Conflict
+from bus.errors import Unreadable
 from bus.headings import headings, last_sequence
 from components.workers.cancellations import cancelled_because, until_cancelled
+from components.workers.ends import end_unasked
 from contracts.events import Event, Outcome, Recorded
 from contracts.ids import ROOT_CALL, RolloutId, attempt_id
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutStats, counted
@@ -165,6 +167,8 @@ class RunLog:
             await bus.publish(event)
         except Conflict as conflict:  # it was asked for before, perhaps at an older version
             await self._take_over(group, member, conflict.stored)
+        except Unreadable as held:
+            await end_unasked(bus, event, held)
 
     async def _take_over(self, group: OpenGroup, member: Member, stored: Recorded) -> None:
         before = _REQUEST.decode(await self._bus.fetch_data(stored.event))

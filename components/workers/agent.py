@@ -21,7 +21,7 @@ import structlog
 
 from bus import Bus, Pool, Replies, Unreachable
 from bus.deadletter import Reason
-from bus.errors import BlobLost, BusClosed
+from bus.errors import BlobLost, BusClosed, Unreadable
 from components.agents.base import Agent, AgentConfig
 from components.durable import Call, Execution, NondeterminismError, Reply, UnknownReply
 from components.workers import adoption
@@ -389,7 +389,7 @@ class AgentWorker:
         if rollout.ended or isinstance(error, Unreachable | BusClosed):
             self._log.warning("rollout.given_back", rollout=rollout.id, error=f"{type(error).__name__}: {error}")
             self._give_back(rollout)
-        elif isinstance(error, Unsendable):
+        elif isinstance(error, Unsendable | Unreadable):
             self._spawn(rollout, self._fail(rollout, CallError(kind="poison", message=str(error))))
         else:
             self._log.error("rollout.broke", rollout=rollout.id, exc_info=error)

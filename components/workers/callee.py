@@ -346,7 +346,7 @@ class Callee:
 
     async def _on_dead(self, letter: DeadLetter) -> None:
         """The call of a request that cannot be processed fails, so that nothing waits for it."""
-        if letter.event is not None and letter.reason != "subject_mismatch":
+        if letter.event is not None:
             error = CallError(kind="poison", message=letter.message, details={"reason": letter.reason})
             await self._publish(letter.event, "failed", Reply(error_data(error)))
 

@@ -1,7 +1,8 @@
 """How does the end of a rollout get into the log?
 
 The first end stands: whoever comes later leaves it. One that cannot be read is buried, and stands as a failure. Called
-by the agent worker, for the rollouts that it holds and for requests that it cannot process.
+by the agent worker, for the rollouts that it holds and for requests that it cannot process, and by who asks for
+rollouts, for those that nobody can be asked for.
 """
 
 import structlog
@@ -35,6 +36,12 @@ async def _store(bus: Bus, request: Event, what: str, data: bytes) -> None:
 
 async def end_dead(bus: Bus, letter: DeadLetter) -> None:
     """The rollout of a request that cannot be processed fails, so that nothing waits for it."""
-    if letter.event is not None and letter.reason != "subject_mismatch":
+    if letter.event is not None:
         error = CallError(kind="poison", message=letter.message, details={"reason": letter.reason})
         await write_end(bus, letter.event, *failure(letter.event, error, None), None)
+
+
+async def end_unasked(bus: Bus, request: Event, held: Unreadable) -> None:
+    """A rollout fails whose request's place holds what cannot be read: no worker ever takes it."""
+    error = CallError(kind="poison", message=str(held), details={"reason": held.letter.reason})
+    await write_end(bus, request, *failure(request, error, None), None)

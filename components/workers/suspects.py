@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bus import Bus, Conflict
+from bus.errors import Unreadable
 from components.workers.stops import has_crashed, was_stopped
 from contracts.deployments import CallTried
 from contracts.events import Event, Kind
@@ -71,7 +72,7 @@ async def say_trying(bus: Bus, request: Event, kind: Kind, instance: str, suspec
         )
         try:
             await bus.publish(event)
-        except Conflict:  # a replica of the log lags, or another worker has it too
+        except (Conflict, Unreadable):  # a replica of the log lags, or another worker has it too
             number += 1
         else:
             return

@@ -205,8 +205,7 @@ async def test_what_need_not_wait_is_sent_at_once_and_stored_like_anything_else(
 
 async def test_an_event_says_nothing_of_what_it_does_not_have(bus: Bus) -> None:
     """A field that stands at its default is no byte of the log."""
-    await bus.publish(
-        bus.event("model.requested", bus.subjects.request("models", "policy", 1, "r", "m_0"), rolloutid="r")
-    )
+    subject = bus.subjects.request("models", "policy", 1, "r", "m_0")
+    await bus.publish(bus.event("model.requested", subject, rolloutid="r", callkey="m_0"))
     (recorded,) = await bus.history("r")
-    assert set(msgspec.json.decode(recorded.raw)) == {"id", "source", "type", "time", "subject", "rolloutid"}
+    assert set(msgspec.json.decode(recorded.raw)) == {"id", "source", "type", "time", "subject", "rolloutid", "callkey"}

@@ -150,7 +150,7 @@ async def test_a_rollout_that_has_ended_is_not_buried_when_its_request_cannot_be
         assert [each async for each in letters(bus)] == []
 
 
-@pytest.mark.parametrize("case", ["bytes", "no event", "version"])
+@pytest.mark.parametrize("case", ["bytes", "no event", "version", "type", "subject", "rollout"])
 async def test_a_rollout_whose_end_cannot_be_read_has_failed(
     server: str, config: LogConfig, tmp_path: Path, case: str
 ) -> None:
@@ -188,7 +188,39 @@ async def test_a_rollout_whose_end_cannot_be_read_has_failed(
         assert (balance.balanced, balance.completed, balance.failed, balance.in_flight) == (True, 2, 1, 0)
 
 
-@pytest.mark.parametrize("case", ["bytes", "version"])
+@pytest.mark.parametrize("case", ["bytes", "version", "subject", "rollout"])
+async def test_a_rollout_whose_request_cannot_be_read_has_failed(
+    server: str, config: LogConfig, tmp_path: Path, case: str
+) -> None:
+    """B5, B6, E7: nobody takes it, so who asks for it ends it."""
+    found = {
+        "stage": Instance("resources", "stage"),
+        "puppet": Instance("agents", "puppet", {"resources": "stage"}),
+    }
+    line = json.dumps({"responses_create_params": {"input": "Go."}, "plan": [["add", 1]], "expected": 1}).encode()
+    tasks = [MaterializedTask(agent="puppet", task_index=number, rollout_index=0, line=line) for number in range(3)]
+    async with Deployment(server, config, found) as deployment:
+        bus, spoilt = deployment.bus, "r-00001-00"
+        subject = bus.subjects.request("agents", "puppet", 1, spoilt, "run")
+        ended = bus.subjects.ended("r", spoilt)
+        raw = bad(bus.event("rollout.requested", subject, b"{}", rolloutid=spoilt, callkey="run", replyto=ended), case)
+        bus._connection.send(subject.encode(), b"", raw)
+        await deployment.start(*found)
+        for _ in ("run", "resumed"):
+            outcomes: list[Outcome] = []
+            async with asyncio.timeout(PATIENCE_S):
+                await collect(bus, tasks, run_id="r", output=tmp_path, concurrency=2, on_outcome=outcomes.append)
+            failed = {each.rollout_id: each.error for each in outcomes if each.reward is None}
+            assert (failed, len(outcomes)) == ({spoilt: "poison"}, len(tasks))
+        await nothing_is_held(deployment)
+        assert [(each.pool.kind, each.data.reason, each.data.raw) async for each in letters(bus)] == [
+            ("agents", REASONS[case], raw)
+        ]
+        balance = await audit(bus, "r")
+        assert (balance.balanced, balance.completed, balance.failed, balance.in_flight) == (True, 2, 1, 0)
+
+
+@pytest.mark.parametrize("case", ["bytes", "version", "subject", "rollout"])
 async def test_a_call_whose_reply_cannot_be_read_is_made_once(
     server: str, config: LogConfig, tmp_path: Path, case: str
 ) -> None:

@@ -1,15 +1,18 @@
 """The grammar of subjects: one event, one subject, and no input that makes it another's."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bus import Subjects
 from bus.headings import Heading, heading_of
-from bus.subjects import check_subject, consumer_name, rollout_of
+from bus.subjects import check_subject, consumer_name, may_hold, rollout_of
 from contracts.errors import ContractError, InvalidName
+from contracts.events import Event
 from contracts.ids import check_name
 
 SUBJECTS = Subjects("jetgym", 4)
@@ -43,6 +46,27 @@ def test_each_form_names_its_rollout_at_its_place(rollout: str, key: str, worker
         assert subject.startswith(f"jetgym.{partition}.")
         assert SUBJECTS.stream_of(subject) == SUBJECTS.stream(partition)
     assert len(set(made)) == len(made)
+
+
+@given(rollout=NAMES, key=NAMES, other=NAMES)
+def test_an_event_belongs_under_the_subject_of_its_rollout_and_call_alone(rollout: str, key: str, other: str) -> None:
+    """B5, B13."""
+    of_call = SUBJECTS.request("models", "policy", 8, rollout, key), SUBJECTS.reply(other, rollout, key)
+    of_rollout = (
+        SUBJECTS.ended(other, rollout),
+        SUBJECTS.adopted(other, rollout, 2),
+        SUBJECTS.revised(other, rollout, 1),
+    )
+    for subject in (*of_call, *of_rollout):
+        event = Event(
+            id="w-1", source="w", type="any", time=datetime.now(UTC), subject=subject, rolloutid=rollout, callkey=key
+        )
+        changed = msgspec.structs.replace
+        assert may_hold(subject, event)
+        assert not may_hold(subject, changed(event, subject=f"{subject}x"))
+        assert not may_hold(subject, changed(event, rolloutid=f"{other}.{rollout}"))
+        assert may_hold(subject, changed(event, rolloutid=other)) == (other == rollout)
+        assert may_hold(subject, changed(event, callkey=other)) == (subject in of_rollout or other == key)
 
 
 @given(rollout=ANYTHING, key=ANYTHING, worker=ANYTHING, run=ANYTHING)
