@@ -79,8 +79,7 @@ class Feed:
 
     def _deliver(self, units: Sequence[Unit]) -> Batch:
         self._view.groups.deliver(units)
-        if not self._consumption.untrainable:  # else it was said
-            self._warn(member for unit in units for member in unit.untrainable)
+        self._warn(member for unit in units for member in unit.untrainable)
         return Batch(
             groups=tuple(self._group(unit) for unit in units),
             version=self._view.version,
@@ -89,12 +88,19 @@ class Feed:
         )
 
     def _warn(self, untrainable: Iterable[Member]) -> None:
-        """Says of the first why there is nothing to train on; commits count them."""
+        """Says of the first of each kind why there is nothing to train on; commits count them."""
+        models = ", ".join(self._view.models)
         for member in untrainable:
-            refused = member.end is not None and member.end.trained.token_less
-            why = "were refused" if refused else "were not captured: set `token_ids: true` in the model's config"
-            _log.warning("no_tokens", rollout=member.rollout, why=f"tokens of {', '.join(self._view.models)} {why}")
-            break
+            end = member.end
+            if end is not None and end.stats is not None and not set(end.stats.models) & set(self._view.models):
+                why = f"{models} was not called in it"
+            elif end is not None and end.trained.token_less:
+                why = f"tokens of {models} were refused"
+            else:
+                why = f"tokens of {models} were not captured: set `token_ids: true` in the model's config"
+            if why not in self._view.told:
+                self._view.told.add(why)
+                _log.warning("no_tokens", rollout=member.rollout, why=why)
 
     def _group(self, unit: Unit) -> Group:
         group = unit.group

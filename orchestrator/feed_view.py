@@ -20,5 +20,7 @@ class FeedView:
         """Submissions that are not done."""
         self.changing = False
         """The weights change: nothing is asked for meanwhile."""
+        self.told: set[str] = set()
+        """Why nothing could be trained on in some rollout, as far as it was said."""
         self.complete = False
         """Nothing more will be submitted."""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from rich.console import Console
+from structlog.testing import capture_logs
 
 from bus import Bus, EmbeddedServer, LogConfig
 from bus.room import set_bound
@@ -371,20 +372,19 @@ async def test_f7_what_was_taken_ahead_or_is_committed_late_counts_at_the_versio
     server: str, config: LogConfig
 ) -> None:
     """F7: one group a version. Three are taken at version 0; the fourth is committed after version 3 was announced."""
-    bounds = {"groups": 1, "max_lag": 3}
-    async with deployed(server, config), connected(server, config, **bounds) as trainer:
+    async with deployed(server, config), connected(server, config, groups=1, max_lag=3) as trainer:
         submitting = asyncio.create_task(trainer.submit(tasks(20), group_size=2))
         ahead = [await take(trainer) for _ in range(3)]
         for version, batch in enumerate(ahead):
             await batch.commit()
             assert trainer._groups.committed_now == {2: 2}
-            await room_is_the_same(server, config, trainer, in_hand=True, **bounds)
+            await room_is_the_same(server, config, trainer, in_hand=True, groups=1, max_lag=3)
             await trainer.policy_updated(version + 1)
         late = await take(trainer)
         await trainer.policy_updated(4)
         await late.commit()
         assert not trainer._groups.committed_now.total()
-        await room_is_the_same(server, config, trainer, **bounds)
+        await room_is_the_same(server, config, trainer, groups=1, max_lag=3)
         submitting.cancel()
         await asyncio.gather(submitting, return_exceptions=True)
 
@@ -546,24 +546,31 @@ async def test_t16_groups_without_a_token_to_train_on_are_dropped_and_counted(se
     async with deployed(server, config) as agents, connected(server, config) as trainer:
 
         async def behave(event: Event, request: RolloutRequest) -> None:
-            refused = request.rollout_index == 1
-            await agents.complete(event, request, captured=int(request.rollout_index == 0), flawed=int(refused))
+            index = request.rollout_index
+            models = () if index > 2 else ("policy",)
+            await agents.complete(event, request, captured=int(index == 0), flawed=int(index == 1), models=models)
 
         async def all_refused(event: Event, request: RolloutRequest) -> None:
             judged = {"policy": ModelStats(flawed=1), "judge": ModelStats(captured=1, generated=9, policy=(0, 0))}
             await agents.complete(event, request, captured=1, flawed=1, by_model=judged)
 
         agents.behave = lambda event, request: (all_refused if number(request) == 0 else behave)(event, request)
-        await trainer.submit(tasks(2), group_size=3)
-        batch = await take(trainer, groups=1, order="fifo")
+        await trainer.submit(tasks(2), group_size=5)
+        with capture_logs() as logs:
+            batch = await take(trainer, groups=1, order="fifo")
         (group,) = batch.groups
         assert agents.numbers[group.id] == 1
-        assert [rollout.trainable for rollout in group.rollouts] == [True, False, False]  # the last one: none captured
-        assert trainer.state().dropped == {"token_less": 3}
+        assert [rollout.trainable for rollout in group.rollouts] == [True, False, False, False, False]
+        assert [(log["rollout"][-2:], log["why"]) for log in logs if log["event"] == "no_tokens"] == [
+            ("01", "tokens of policy were refused"),
+            ("02", "tokens of policy were not captured: set `token_ids: true` in the model's config"),
+            ("03", "policy was not called in it"),
+        ]
+        assert trainer.state().dropped == {"token_less": 5}
         await batch.commit()
-        assert trainer.state().untrainable == 2
+        assert trainer.state().untrainable == 4
     async with connected(server, config) as again:
-        assert again.state().untrainable == 2
+        assert again.state().untrainable == 4
 
 
 async def test_f3_what_a_judge_wrote_makes_no_group_stale_and_fills_no_batch(server: str, config: LogConfig) -> None:

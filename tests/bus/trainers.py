@@ -81,6 +81,7 @@ class Agents:
         policy: tuple[int, int] | None = None,
         captured: int = 0,
         flawed: int = 0,
+        models: tuple[str, ...] = ("policy",),
         by_model: dict[str, ModelStats] | msgspec.UnsetType = msgspec.UNSET,
     ) -> None:
         """The end of a rollout that did well, to a reward that its index says."""
@@ -90,6 +91,7 @@ class Agents:
             stats=RolloutStats(
                 usage=Usage(output_tokens=tokens),
                 timings=Timings(queue_s=0.0, total_s=0.0),
+                models=models,
                 policy=policy or msgspec.UNSET,
                 captured=captured,
                 flawed=flawed,
