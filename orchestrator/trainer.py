@@ -47,6 +47,7 @@ from orchestrator.trainer_options import (
     check_whole,
     models_of,
     said,
+    told,
     write_metrics,
 )
 
@@ -54,7 +55,7 @@ from orchestrator.trainer_options import (
 class Trainer:
     """The trainer's side of one run. Made by `connect` or `launch`."""
 
-    def __init__(self, deployment: Deployment, run: str, options: Options) -> None:
+    def __init__(self, deployment: Deployment, run: str, options: Options, metrics: Path | None) -> None:
         self.run = run
         self.deployment, self.bus = deployment, deployment.bus
         self.models = models_of(deployment.descriptions, options.get("models"))
@@ -71,6 +72,8 @@ class Trainer:
         self._stragglers = Stragglers(self.bus, run, self._groups, self._bell)
         self._policies = {model: Policies(self.bus, model, self._risen) for model in self.models}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._metrics = metrics
+        """Where they are written: at first, at each new policy version and at the end."""
 
     @classmethod
     @asynccontextmanager
@@ -114,7 +117,7 @@ class Trainer:
         *overrides: str,
         run: str,
         output: str | Path | None = None,
-        report: Report = lambda _: None,
+        report: Report = told,
         **options: Unpack[Options],
     ) -> AsyncIterator[Self]:
         """A trainer with a deployment of its own, which ends with it.
@@ -125,7 +128,7 @@ class Trainer:
             run: see `connect`.
             output: directory of the log and of the workers' logs, by default `results/<run>`. A trainer that is
                 started again with it goes on with what is there.
-            report: told what is going on.
+            report: told what is going on; by default, log lines say it.
             options: see `Options`.
 
         Raises as `connect` does, `ConfigError`, `LaunchError`.
@@ -140,16 +143,16 @@ class Trainer:
             files = stack.enter_context(RunFiles(folder))
             deployment = await stack.enter_async_context(Deployment.start(checked, files, report, run))
             (folder / CONFIG).write_text(config.to_yaml(checked.descriptions))
-            trainer = await stack.enter_async_context(cls._open(deployment, run, options))
-            write_metrics(folder / METRICS, trainer.state())  # it makes the directory a run's
-            stack.callback(lambda: write_metrics(folder / METRICS, trainer.state()))
-            yield trainer
+            yield await stack.enter_async_context(cls._open(deployment, run, options, folder / METRICS))
 
     @classmethod
     @asynccontextmanager
-    async def _open(cls, deployment: Deployment, run: str, options: Options) -> AsyncIterator[Self]:
-        trainer = cls(deployment, run, options)
+    async def _open(
+        cls, deployment: Deployment, run: str, options: Options, metrics: Path | None = None
+    ) -> AsyncIterator[Self]:
+        trainer = cls(deployment, run, options, metrics)
         await trainer._read()
+        trainer._write_metrics()  # it makes the directory a run's
         trainer._keep(trainer._log.follow)
         trainer._keep(trainer._log.until_cancelled)
         trainer._keep(trainer._stragglers.watch)
@@ -163,6 +166,7 @@ class Trainer:
                 task.cancel()
             await asyncio.gather(*trainer._tasks, return_exceptions=True)
             await trainer._consumption.close()
+            trainer._write_metrics()
 
     async def _read(self) -> None:
         """Learns everything from the log."""
@@ -310,7 +314,12 @@ class Trainer:
         if version > self._view.version:
             self._view.version = version
             self._groups.end_version(self._view.pacing.groups)
+            self._write_metrics()
         self._bell.ring()
+
+    def _write_metrics(self) -> None:
+        if self._metrics is not None:
+            write_metrics(self._metrics, self.state())
 
     @asynccontextmanager
     async def weights_changing(self, version: int) -> AsyncIterator[None]:

@@ -167,6 +167,13 @@ def said(what: str) -> None:
     _log.warning("server", told=what)
 
 
+def told(what: str) -> None:
+    """The same of a deployment of one's own, of which there is more to tell."""
+    _log.info("deployment", told=what)
+
+
 def write_metrics(path: Path, state: TrainerState) -> None:
-    """What a trainer leaves in the directory of its run."""
-    path.write_bytes(msgspec.json.format(msgspec.json.encode({"run": state}), indent=2) + b"\n")
+    """What a trainer leaves in the directory of its run. Whoever is killed over it leaves what was there."""
+    part = path.with_suffix(".part")
+    part.write_bytes(msgspec.json.format(msgspec.json.encode({"run": state}), indent=2) + b"\n")
+    part.replace(path)

@@ -1,5 +1,6 @@
 """Trainers as processes, on real workers: killed in the middle of a run and started again."""
 
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import pytest
 
 from bus import Bus, LogConfig
 from bus.opening import log_of, open_log
+from bus.run_folder import METRICS
 from orchestrator.audit import audit
 from tests.e2e.runs import DEADLINE_S, descendants, jetgym, runs, started, until
 from tests.e2e.trainer_process import GROUPS, SIZE, STEP
@@ -64,6 +66,11 @@ async def test_f2_a_trainer_that_is_killed_and_started_again_trains_on_everythin
         said, _ = process.communicate(timeout=DEADLINE_S)
         assert process.returncode == -signal.SIGKILL, said
         until(lambda: not any(map(runs, below)))  # noqa: B023
+        if way == "launch":
+            left = json.loads((out / METRICS).read_text())["run"]
+            assert left["version"] >= killed_after - 1
+            assert left["consumed"] >= left["version"] * STEP * SIZE
+            assert sum(left["staleness"].values()) == left["consumed"]
     process = trainer(out, notes, url)
     said, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, said
