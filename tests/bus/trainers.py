@@ -21,10 +21,12 @@ from contracts.rollouts import (
     Usage,
 )
 from contracts.tokens import Capture
+from orchestrator import Trainer
 
 AGENT = Description(kind="agents", implementation="simple_agent", config={"pool": {"workers": 1, "slots": 1}})
 MODEL = Description(kind="models", implementation="scripted_model", config={"pool": {"workers": 1, "slots": 1}})
 RESPONSE = b'{"id":"r","object":"response","created_at":0,"model":"m","output":[],"status":"completed"}'
+PATIENCE_S = 30.0
 REQUEST = msgspec.json.Decoder(RolloutRequest)
 
 
@@ -144,3 +146,41 @@ async def deployed(server: str, config: LogConfig, models: Sequence[str] = ("pol
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
             await agents.stop()
+
+
+def connected(server: str, config: LogConfig, **options: Any) -> Any:
+    return Trainer.connect(server, run="grpo", namespace=config.namespace, **options)
+
+
+async def take(trainer: Trainer, **options: Any) -> Any:
+    """The next batch."""
+    async with asyncio.timeout(PATIENCE_S):
+        return await anext(trainer.feed(**options))
+
+
+def ids(*batches: Any) -> list[str]:
+    return sorted(group.id for batch in batches for group in batch.groups)
+
+
+async def held(agents: Agents) -> asyncio.Event:
+    """Nothing ends until the event that is returned is set."""
+    go = asyncio.Event()
+
+    async def behave(event: Event, request: RolloutRequest) -> None:
+        await go.wait()
+        await agents.complete(event, request)
+
+    agents.behave = behave
+    return go
+
+
+async def until_asked(agents: Agents, count: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while len(agents.requests) < count:  # noqa: ASYNC110 - the pool tells nobody
+            await asyncio.sleep(0.01)
+
+
+async def until_ended(trainer: Trainer) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while trainer.state().unfinished:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
