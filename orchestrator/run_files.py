@@ -1,13 +1,14 @@
 """Who uses a run's directory right now?
 
 `RunFiles` holds the directory for one process at a time and says how to reach what is live in it. Of a start that
-failed it leaves what workers said, and no log. Called by the commands; `naming` by whoever writes into a directory.
-What the files of it are called, `bus.run_folder` says.
+failed it leaves what workers said, and no log. Called by the commands; `naming` and `write_whole` by whoever writes
+into a directory. What the files of it are called, `bus.run_folder` says.
 """
 
 import fcntl
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
@@ -29,6 +30,21 @@ def naming(path: Path) -> Iterator[None]:
     except OSError as error:
         error.filename = error.filename or str(path)
         raise
+
+
+def write_whole(path: Path, parts: Iterable[bytes]) -> None:
+    """Writes a file that is there as a whole, and on the disk, or not at all; raises `OSError`."""
+    partial = path.with_name(f"{path.name}.partial")
+    with naming(partial), partial.open("wb") as file:
+        file.writelines(parts)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 class RunFiles:

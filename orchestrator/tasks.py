@@ -5,7 +5,6 @@ the agent's resources are put into tasks that name none, each task is repeated, 
 `run` and `datasets` commands. It never talks to the log.
 """
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -25,7 +24,6 @@ from orchestrator.config import Config
 from orchestrator.describing import Descriptions
 from orchestrator.errors import InputError, Problem, UsageError, nearest
 from orchestrator.hints import counted
-from orchestrator.run_files import naming
 
 SHOWN: Final = 20
 """So many bad lines are told one by one; the others are counted."""
@@ -169,21 +167,6 @@ def input_line(task: MaterializedTask, rollout_id: str) -> bytes:
         "agent": task.agent,
     }
     return _ENCODER.encode({**fields, **place}) + b"\n"
-
-
-def write_inputs(path: Path, lines: Iterable[bytes]) -> None:
-    """Writes `materialized_inputs.jsonl`; the file is whole or not there, and on disk before anything is asked for."""
-    partial = path.with_suffix(".partial")
-    with naming(partial), partial.open("wb") as file:
-        file.writelines(lines)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def other_inputs(path: Path, lines: Iterable[bytes]) -> str | None:

@@ -17,8 +17,7 @@ from orchestrator.errors import UsageError
 from orchestrator.launch import resolved_deployment
 from orchestrator.report import RunReport, has_metrics
 from orchestrator.results import ResultFiles, kept_of
-from orchestrator.run_files import RunFiles
-from orchestrator.tasks import write_inputs
+from orchestrator.run_files import RunFiles, write_whole
 
 
 def add_to(app: typer.Typer) -> None:
@@ -40,7 +39,8 @@ def rebuild(
     components say of their own rollouts: of an interrupted run, or of forks.
     Where materialized_inputs.jsonl is not what the run began with, it is
     written if the log has all tasks. What was written anew is told. A file
-    with results that are not in the log is kept beside, as NAME.before.
+    with results that are not in the log is kept beside, as NAME.before; after
+    another power cut as NAME.before.2.
 
     The log is the one in the directory, the one that its run used elsewhere,
     or the one at --url.
@@ -90,6 +90,6 @@ async def _mend_inputs(bus: Bus, run: str, path: Path) -> None:
     if digest_of(path) == started.inputs_sha256:
         return
     try:
-        write_inputs(path, await inputs_in_log(bus, started))
+        write_whole(path, await inputs_in_log(bus, started))
     except UsageError as error:
         console.print(f"{path.name} is not written: {error}", markup=False, soft_wrap=True)

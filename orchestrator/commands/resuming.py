@@ -5,9 +5,9 @@ log does not bear out is refused, since going on would run all of it again. Call
 `rebuild` to keep a file aside.
 """
 
-import shutil
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from filecmp import cmp
 from pathlib import Path
 
 from bus import Bus
@@ -23,7 +23,8 @@ from orchestrator.errors import UsageError
 from orchestrator.hints import counted
 from orchestrator.launch import Deployment
 from orchestrator.results import Kept, kept_of
-from orchestrator.tasks import other_inputs, write_inputs
+from orchestrator.run_files import write_whole
+from orchestrator.tasks import other_inputs
 
 
 async def resumed_run(config: Config, folder: Path) -> str:
@@ -71,7 +72,7 @@ async def mend_inputs(config: Config, folder: Path, run: str, lines: Callable[[]
         raise UsageError(f"{other}, and its log does not hold the run: name another --output to begin a new one")
     if is_of(started, lines()):
         console.print(f"{path} was not whole: it is written anew", markup=False, soft_wrap=True)
-        write_inputs(path, lines())
+        write_whole(path, lines())
     elif digest_of(path) == started.inputs_sha256:
         raise UsageError(f"{other}. Start a new run, or undo the change")
     else:
@@ -116,17 +117,32 @@ async def check_results(run: str, folder: Path, deployment: Deployment) -> None:
 
 
 def keep_aside(kept: Kept, then: str) -> None:
-    """Copies a file of results that has more than the log, and tells it, and what happens `then`; raises `OSError`."""
+    """Copies a file of results that has more than the log, and tells it, and what happens `then`; raises `OSError`.
+
+    What was kept before stays: after a second power cut it is the only copy of what the first one took.
+    """
     if not kept.lost:
         return
-    aside, lost = kept.path.with_name(f"{kept.path.name}.before"), counted(len(kept.lost), "result")
-    shutil.copyfile(kept.path, aside)
+    aside, lost = _copied_aside(kept.path), counted(len(kept.lost), "result")
     console.print(
         f"the log has lost its end, as in a power cut (log.durability), and with it {lost} of {kept.path}: {then}. "
         f"The file as it was is {aside}",
         markup=False,
         soft_wrap=True,
     )
+
+
+def _copied_aside(path: Path) -> Path:
+    """The copy of a file beside it: the first of `NAME.before`, `NAME.before.2`, … that is free, or equal."""
+    number, aside = 1, path.with_name(f"{path.name}.before")
+    while aside.exists():
+        if cmp(path, aside, shallow=False):
+            return aside
+        number += 1
+        aside = path.with_name(f"{path.name}.before.{number}")
+    with path.open("rb") as lines:
+        write_whole(aside, lines)
+    return aside
 
 
 @asynccontextmanager

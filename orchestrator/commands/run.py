@@ -31,8 +31,8 @@ from orchestrator.launch import Deployment, Look, Report, new_id
 from orchestrator.progress import CollectProgress
 from orchestrator.report import RunReport
 from orchestrator.results import Outcome
-from orchestrator.run_files import RunFiles
-from orchestrator.tasks import Materialized, MaterializedTask, input_line, materialize, write_inputs
+from orchestrator.run_files import RunFiles, write_whole
+from orchestrator.tasks import Materialized, MaterializedTask, input_line, materialize
 
 
 def add_to(app: typer.Typer) -> None:
@@ -134,7 +134,7 @@ async def _run(config: Config, folder: Path, run_id: str, url: str | None, *, re
         if url is not None:
             await _look_and_wait(deployment, look, {task.agent for task in inputs.tasks}, report)
         if not resume:
-            write_inputs(folder / MATERIALIZED, lines())
+            write_whole(folder / MATERIALIZED, lines())
         where = [str(folder)] if url is None else _log(config.redactor.text(url), deployment.bus.config)
         await _begin(deployment, config, inputs, run_id=run_id, folder=folder, where=where)
         report.pause()

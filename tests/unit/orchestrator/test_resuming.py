@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.commands.resuming import mend_inputs, resumed_run
+from orchestrator.commands.resuming import keep_aside, mend_inputs, resumed_run
 from orchestrator.config import load_config
 from orchestrator.errors import UsageError
+from orchestrator.results import Kept
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,16 @@ async def test_damaged_inputs_of_a_run_whose_log_is_gone_are_told_and_stay(tmp_p
     ):
         await mend_inputs(config, tmp_path, "r1", lambda: iter([b"one\n", b"two\n"]))
     assert path.read_bytes() == b"one\n"
+
+
+def test_what_was_kept_aside_stays_whatever_is_kept_later(tmp_path: Path) -> None:
+    """After a second power cut it is the only copy of what the first one took. Nothing is kept twice."""
+    path = tmp_path / "rollouts.jsonl"
+    for content in (b"one\n", b"two\n", b"two\n", b"one\n", b"three\n"):
+        path.write_bytes(content)
+        keep_aside(Kept(path, ["r-00000-00"], 0), "it runs again")
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir() if file != path} == {
+        "rollouts.jsonl.before": b"one\n",
+        "rollouts.jsonl.before.2": b"two\n",
+        "rollouts.jsonl.before.3": b"three\n",
+    }

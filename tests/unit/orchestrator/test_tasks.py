@@ -11,6 +11,7 @@ from bus.run_folder import run_id
 from contracts.deployments import Description, Reference
 from orchestrator.config import Config, load_config
 from orchestrator.errors import InputError, Problem, UsageError
+from orchestrator.run_files import write_whole
 from orchestrator.tasks import (
     SHOWN,
     Dataset,
@@ -20,7 +21,6 @@ from orchestrator.tasks import (
     materialize,
     other_inputs,
     read_tasks,
-    write_inputs,
 )
 
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}, "strict": True}
@@ -197,7 +197,7 @@ class TestInputsFile:
         lines(tmp_path, task(a=1))
         tasks = made(tmp_path)
         path = tmp_path / "materialized_inputs.jsonl"
-        write_inputs(path, self.made(tmp_path))
+        write_whole(path, self.made(tmp_path))
         assert json.loads(path.read_text()) == {
             **json.loads(tasks[0].line),
             "rollout_id": "r1129-1612-x7k2-00000-00",
@@ -211,7 +211,7 @@ class TestInputsFile:
         lines(tmp_path, task(a=1), task(a=2))
         path = tmp_path / "materialized_inputs.jsonl"
         assert other_inputs(path, self.made(tmp_path)) == f"{path} is not there"
-        write_inputs(path, self.made(tmp_path))
+        write_whole(path, self.made(tmp_path))
         assert other_inputs(path, self.made(tmp_path)) is None
         lines(tmp_path, task(a=1), task(a=3))
         assert (other_inputs(path, self.made(tmp_path)) or "").startswith("line 2 of")
