@@ -2,7 +2,9 @@
 
 A rollout that has not ended so many seconds after the first of its group is cancelled, by an event as `jetgym cancel`
 writes it, so its group ends with a reason for it. Where nothing of a group has ended, it counts from when something
-ended of a group that was asked for later: pools take what was asked for first. Run by `Trainer` beside everything else.
+ended of a group that was asked for later: pools take what was asked for first. Nothing
+counts from before this trainer was started: the deployment may have been at rest as well. Run by `Trainer` beside
+everything else.
 """
 
 import asyncio
@@ -25,6 +27,7 @@ class Stragglers:
         self.after_s: float | None = None
         """None: they are waited for."""
         self._cut: set[str] = set()
+        self._started = datetime.now(UTC)
 
     async def watch(self) -> None:
         """Cancels what is late, for ever."""
@@ -45,7 +48,7 @@ class Stragglers:
     def _since(self, group: OpenGroup, now: datetime) -> datetime | None:
         """From when on it is late; None: it is not."""
         if (first := group.first_end) is not None:
-            return first
+            return max(first, self._started)
         newest = self._groups.newest_ended
         if group.overtaken is None and newest is not None and newest > group.asked:
             group.overtaken = now

@@ -58,9 +58,17 @@ def suspect(rollout: Rollout) -> bool:
 
 
 async def adopt(
-    bus: Bus, replies: Replies, worker: str, rollout: Rollout, fresh: Callable[[Rollout], Execution[RolloutResult]]
+    bus: Bus,
+    replies: Replies,
+    worker: str,
+    rollout: Rollout,
+    fresh: Callable[[Rollout], Execution[RolloutResult]],
+    *,
+    up_since: datetime,
 ) -> Resumed | None:
     """Takes the rollout to where its history ends; None if it was ended meanwhile.
+
+    `up_since` is when the deployment was started last.
 
     Raises `Lost`, `Exhausted` and `NondeterminismError`.
     """
@@ -71,7 +79,7 @@ async def adopt(
     if rollout.ended:
         return None
     if mine:
-        rollout.taken_at(_taken(rollout, recorded, mine))
+        rollout.taken_at(_taken(rollout, recorded, mine), up_since)
     rollout.tally.adoptions = len(_claims(rollout, recorded)) - _goes_on_from_parent(rollout, recorded, mine)
     rollout.execution = execution = fresh(rollout)
     blobs = {entry.event.dataref: data[entry.seq] for entry in mine if entry.event.dataref and entry.seq in data}

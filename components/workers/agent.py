@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -69,6 +70,8 @@ class AgentWorker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._draining = False
+        self._up_since = datetime.min.replace(tzinfo=UTC)
+        """When the deployment was started last."""
         self._log = structlog.get_logger()
 
     @property
@@ -79,6 +82,8 @@ class AgentWorker:
     async def start(self) -> None:
         """Listens for replies, learns what is cancelled, and only then joins the pool."""
         self._replies = await self._bus.replies(self._worker, self._on_reply)
+        if (deployed := await self._bus.last(self._bus.subjects.deployment("resolved", "*"))) is not None:
+            self._up_since = deployed.event.time
         await self._cancellations.start()
         self._pool = await self._bus.pool(
             self._spec.kind,
@@ -262,7 +267,9 @@ class AgentWorker:
             if rollout.ended:
                 return  # while it waited for its turn
             try:
-                resumed = await adoption.adopt(self._bus, self._replies, self._worker, rollout, self._execution_of)
+                resumed = await adoption.adopt(
+                    self._bus, self._replies, self._worker, rollout, self._execution_of, up_since=self._up_since
+                )
             except adoption.Lost as lost:
                 self._lose(rollout, str(lost), finished=lost.finished)
             except adoption.Exhausted as error:

@@ -12,6 +12,8 @@ from contracts.events import Event
 from contracts.rollouts import ModelStats, RolloutFailure, RolloutRequest
 from orchestrator.errors import FeedStarved
 from orchestrator.settings import RetrySettings
+from orchestrator.stragglers import LOOK_S
+from tests.bus.events import until
 from tests.bus.trainers import PATIENCE_S, connected, deployed, held, ids, number, take, tasks, until_asked
 
 
@@ -75,6 +77,34 @@ async def test_f6_a_straggler_is_cut_at_its_deadline_and_stops_no_other_group(se
             assert group.rewards == [0.0, None, 2.0]
             why = "cancelled: straggler: it had not ended 0.5 s after the first of its group"
             assert group.missing == {rollout: why}
+
+
+async def test_f6_what_a_trainer_finds_unfinished_when_it_is_started_again_has_its_time_anew(
+    server: str, config: LogConfig
+) -> None:
+    """The deployment may have been at rest as well: nothing of a group is late because nobody was there."""
+    straggler_s = 5.0
+    async with deployed(server, config) as agents:
+        late: list[tuple[Event, RolloutRequest]] = []
+
+        async def behave(event: Event, request: RolloutRequest) -> None:
+            if request.rollout_index:
+                late.append((event, request))
+            else:
+                await agents.complete(event, request)
+
+        agents.behave = behave
+        async with connected(server, config) as trainer:
+            await trainer.submit(tasks(1), group_size=2)
+            await until(lambda: trainer.state().unfinished_rollouts == 1)
+        await asyncio.sleep(straggler_s)
+        async with connected(server, config) as trainer:
+            feed = trainer.feed(groups=1, straggler_s=straggler_s)
+            await asyncio.sleep(2 * LOOK_S)
+            await agents.complete(*late[0])
+            (group,) = (await anext(feed)).groups
+            assert group.rewards == [0.0, 1.0]
+            assert await agents.bus.last(agents.bus.subjects.cancels_of(0)) is None
 
 
 async def test_a_group_is_delivered_when_some_of_it_failed(server: str, config: LogConfig) -> None:

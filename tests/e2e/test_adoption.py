@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from bus import EmbeddedServer, LogConfig
+from components.workers.agent import SWEEP_S
+from contracts.deployments import ResolvedDeployment
 from contracts.events import Event, Recorded
 from contracts.rollouts import RolloutResult, RolloutStats
 from tests.e2e.workers import PATIENCE_S, Deployment, Instance, Mortal
@@ -237,6 +239,28 @@ async def test_the_deadline_of_a_rollout_counts_from_its_first_worker(
         assert (await deployment.failure("r")).kind == "deadline"
         ended = await deployment.until(deployment.bus.subjects.ended("run", "r"))
         assert (ended.event.time - begun.event.time).total_seconds() >= 2.0
+
+
+async def test_the_time_in_which_a_deployment_was_down_does_not_count_for_a_deadline(
+    server: str, log: LogConfig, tmp_path: Path
+) -> None:
+    """E8: a run that is stopped in the evening and resumed in the morning loses nothing that was in progress."""
+    deadline_s = 8.0
+    async with Deployment(server, log, instances(tmp_path, deadline_s=deadline_s)) as deployment:
+        await deployment.start("stage")
+        first = await deployment.start_one("puppet", worker="first", fails_at=2.0)
+        await deployment.ask("r", {"plan": [["model"], ["sleep", 3 * SWEEP_S]]})
+        await first.failed.wait()
+        await asyncio.sleep(deadline_s)
+        subject = deployment.bus.subjects.deployment("resolved", "d1")
+        resolved = ResolvedDeployment(config={}, descriptions={}, log={})
+        await deployment.bus.publish(
+            deployment.bus.event("deployment.resolved", subject, msgspec.json.encode(resolved))
+        )
+        await deployment.start("policy")
+        await deployment.start_one("puppet", worker="second")
+        assert await deployment.reward("r") == 1.0
+        await deployment.check(["r"])
 
 
 async def test_a_run_survives_its_server(log: LogConfig, tmp_path: Path) -> None:
