@@ -20,7 +20,7 @@ from bus.errors import BusError, Conflict, EventIdReused, PayloadTooLarge, Unrea
 from bus.history import event_in, history, history_stream, last_event, recorded_or_ended
 from bus.pool import Pool
 from bus.publish import Publisher
-from bus.pull import ConsumerConfig
+from bus.pull import MAX_ACK_PENDING, ConsumerConfig
 from bus.replies import OnReply, Replies
 from bus.scan import read
 from bus.subjects import NO_ROLLOUT, Subjects, check_subject, consumer_name, rollout_of
@@ -250,7 +250,7 @@ class Bus:
         types: Collection[str],
         batch: int = 256,
         places: int | None = None,
-        max_ack_pending: int = 100_000,
+        max_ack_pending: int = MAX_ACK_PENDING,
         ack_wait_s: float | None = None,
         max_deliver: int | None = None,
         on_dead: Callable[[DeadLetter], Awaitable[None]] | None = None,

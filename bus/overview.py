@@ -168,6 +168,14 @@ async def slot_states(bus: Bus, partition: int) -> list[SlotState]:
     return found
 
 
+async def slots_from(bus: Bus, kind: Kind, instance: str, first: int) -> list[int]:
+    """The slots of a pool from this one on that some worker has ever served; raises as `overview`."""
+    found = [each for partition in range(bus.config.partitions) for each in await slot_states(bus, partition)]
+    return sorted(
+        {each.slot for each in found if (each.kind, each.instance) == (kind, instance) and each.slot >= first}
+    )
+
+
 _Slots = list[tuple[int, SlotState]]
 """With their partitions."""
 

@@ -35,6 +35,10 @@ OnMessage = Callable[[bytes, bytes, bytes, int], None]
 """Called with subject, ack subject, payload, and the sequence up to which a first delivery may be a second one."""
 
 
+MAX_ACK_PENDING: Final = 100_000
+"""Deliveries of a slot that all workers together may hold unfinished, unless something else is said."""
+
+
 class ConsumerConfig(msgspec.Struct, frozen=True):
     """A durable consumer with explicit acks."""
 

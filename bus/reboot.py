@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from bus.bus import Bus
 from bus.overview import slot_states
+from bus.pull import MAX_ACK_PENDING, ConsumerConfig, ensure_consumer
 from bus.subjects import consumer_name
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -32,8 +33,15 @@ async def begin_anew_after_reboot(bus: Bus, directory: Path) -> bool:
     found = [(number, slot) for number in range(bus.config.partitions) for slot in await slot_states(bus, number)]
     connection = bus._connection  # noqa: SLF001 - a part of the same package
     for number, slot in found:
-        name = consumer_name(slot.kind, slot.instance, slot.slot)
-        await connection.api(f"CONSUMER.DELETE.{bus.subjects.stream(number)}.{name}", None, dict[str, Any])
+        anew = ConsumerConfig(
+            stream=bus.subjects.stream(number),
+            name=consumer_name(slot.kind, slot.instance, slot.slot),
+            filter=f"{bus.subjects.pool_prefix(number, slot.kind, slot.instance, slot.slot)}>",
+            ack_wait_s=bus.config.ack_wait_s,
+            max_ack_pending=MAX_ACK_PENDING,
+        )
+        await connection.api(f"CONSUMER.DELETE.{anew.stream}.{anew.name}", None, dict[str, Any])
+        await ensure_consumer(connection, anew)  # its slot is known to have been there
     file.write_bytes(now)
     return bool(found)
 

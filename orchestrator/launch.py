@@ -193,7 +193,8 @@ class Deployment:
 
     async def _unserved(self, needed: set[str]) -> set[str]:
         served = {pool.instance: pool.served for pool in await pool_states(self.bus)}
-        return {name for name in needed if len(served.get(name, ())) < pool_slots(self.descriptions[name])}
+        slots = {name: range(pool_slots(self.descriptions[name])) for name in needed}
+        return {name for name in needed if not served.get(name, frozenset()).issuperset(slots[name])}
 
     async def while_alive(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs `work`, and gives it up when a part of this deployment cannot be kept alive.

@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from bus import Bus, BusError, Conflict, DeadLetter, Delivery, PayloadTooLarge, Pool, Unreachable
 from bus.errors import BusClosed, Unreadable
+from bus.overview import slots_from
 from components.workers.answers import answer_to, bury_holder
 from components.workers.cancellations import Cancellations, cancelled
 from components.workers.ending import error_data
@@ -105,13 +106,18 @@ class Callee:
         self._log = structlog.get_logger()
 
     async def join(self, spec: WorkerSpec, types: Collection[str]) -> None:
-        """Joins the pool of the spec's instance, for requests of these types."""
+        """Joins the pool of the spec's instance, for requests of these types.
+
+        Where the pool had more slots in an earlier config, what waits in those is served too.
+        """
         self._spec = spec
         await self._cancellations.start()
+        slots = spec.slots_of.get(spec.instance, 1)
+        earlier = await slots_from(self._bus, spec.kind, spec.instance, slots)
         self._pool = await self._bus.pool(
             spec.kind,
             spec.instance,
-            spec.slots,
+            [*spec.slots, *(slot for slot in earlier if slot % slots in spec.slots)],
             types=types,
             batch=min(256, self._concurrency),
             places=self._concurrency,

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bus import Bus, EmbeddedServer, LogConfig
+from bus.overview import slots_from
 from bus.reboot import begin_anew_after_reboot
 from tests.bus.events import models, reply, request, take
 
@@ -33,6 +34,7 @@ async def test_requests_that_are_done_are_delivered_again_once(
             note = server.directory / "boot"
             note.unlink() if noted is None else note.write_bytes(noted)
             assert await begin_anew_after_reboot(bus, server.directory)
+            assert await slots_from(bus, "models", "policy", 0) == [0], "a config with fewer slots finds them"
             assert not await begin_anew_after_reboot(bus, server.directory)
             deliveries = await take(await models(bus), len(rollouts))
             assert sorted(delivery.event.rolloutid for delivery in deliveries) == rollouts

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from bus import EmbeddedServer, LogConfig
 from components.workers.agent import SWEEP_S
 from contracts.deployments import ResolvedDeployment
 from contracts.events import Event, Recorded
+from contracts.ids import slot_of
 from contracts.rollouts import RolloutResult, RolloutStats
 from tests.e2e.workers import PATIENCE_S, Deployment, Instance, Mortal
 
@@ -239,6 +241,26 @@ async def test_the_deadline_of_a_rollout_counts_from_its_first_worker(
         assert (await deployment.failure("r")).kind == "deadline"
         ended = await deployment.until(deployment.bus.subjects.ended("run", "r"))
         assert (ended.event.time - begun.event.time).total_seconds() >= 2.0
+
+
+async def test_what_waits_in_slots_that_a_pool_has_no_more_is_served(
+    server: str, log: LogConfig, tmp_path: Path
+) -> None:
+    """B6: a run that is resumed with fewer slots; all calls were asked for in the slots of the config before."""
+    rollouts = [f"r{number}" for number in range(12)]
+    before = instances(tmp_path)
+    before["policy"] = replace(before["policy"], slots=3)
+    async with Deployment(server, log, before) as deployment:
+        await deployment.start("stage", "puppet")
+        first = await deployment.start_one("policy", worker="first", fails_at=0.5)
+        for rollout in rollouts:
+            await deployment.ask(rollout, {"plan": [["model"]]})
+        await first.failed.wait()
+        assert {slot_of(rollout, 3) for rollout in rollouts} == {0, 1, 2}
+        deployment._instances = instances(tmp_path)
+        await deployment.start_one("policy", worker="second")
+        assert [await deployment.reward(rollout) for rollout in rollouts] == [1.0] * len(rollouts)
+        await deployment.check(rollouts)
 
 
 async def test_the_time_in_which_a_deployment_was_down_does_not_count_for_a_deadline(
