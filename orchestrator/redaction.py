@@ -61,7 +61,21 @@ class Redactor:
         """`text` without secret values."""
         for value in self._values:
             text = text.replace(value, REDACTED)
+        if "://" not in text:
+            return text
         return _NATS_TOKEN.sub(rf"\1://{REDACTED}", _URL_PASSWORD.sub(rf"\1:{REDACTED}", text))
+
+    def place_to_cut(self, text: str, most: int) -> int:
+        """Where to cut `text`, at `most` characters at most, so that no secret is cut in two."""
+        place = most
+        for value in self._values:
+            begin = text.find(value, max(0, place - len(value) + 1), place + len(value) - 1)
+            place = begin if begin > 0 else place
+        for pattern in (_URL_PASSWORD, _NATS_TOKEN) if "://" in text else ():
+            for found in pattern.finditer(text):
+                if 0 < found.start() < place < found.end():
+                    place = found.start()
+        return place
 
     def tree(self, tree: Any, above: KeyPath = ()) -> Any:
         """A copy of the config, or of the part of it below `above`, without secrets."""

@@ -1,8 +1,8 @@
 """How are local workers kept running?
 
-Starts the worker processes of a deployment, waits until each serves, copies what they print into log files without
-secrets, starts again the ones that die, and ends all of them in the end: SIGTERM, a deadline, then SIGKILL. Called by
-`launch`. It kills nothing but its own children, and knows nothing of what they do.
+Starts the worker processes of a deployment, waits until each serves, keeps what they print (`worker_log`), starts again
+the ones that die, and ends all of them in the end: SIGTERM, a deadline, then SIGKILL. Called by `launch`. It kills
+nothing but its own children, and knows nothing of what they do.
 """
 
 import asyncio
@@ -10,30 +10,23 @@ import json
 import os
 import random
 import signal
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
-from components.workers.memory import GROWN
+from components.workers.exits import GROWN, LOG_AWAY, REFUSED, SAID
 from orchestrator.errors import WorkerDied
 from orchestrator.redaction import Redactor
 from orchestrator.settings import LaunchSettings
+from orchestrator.worker_log import WorkerLog
 
 BACKOFF_S = 0.25
 """Wait before a restart, at least."""
 MAX_BACKOFF_S = 30.0
 """Starts of a worker that ends again and again are so far apart, at most. One that has lived longer was healthy."""
-REFUSED = 2
-"""Exit code of a worker that cannot serve whatever is tried; its log line `worker.refused` has the reason."""
-LOG_AWAY = 75
-"""Exit code of a worker that has lost the log."""
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 """The kernel kills for memory, too, and whose that was it does not say."""
-_CHUNK = 65_536
-_TAIL_LINES = 15
-
 
 OnCrash = Callable[[str, str], Awaitable[None]]
 """Told of a worker that served and was ended by what ran in it: its identity, and how."""
@@ -161,11 +154,12 @@ class _Worker:
         self._identity = ""
         """Of the process that serves, as it said itself."""
         self._until_log_serves, self._on_crash = until_log_serves, on_crash
-        self._command, self._settings, self._redactor, self._report = command, settings, redactor, report
-        self._log = logs / f"{command.name}.log"
+        self._command, self._settings, self._report = command, settings, report
+        self._log = WorkerLog(logs / f"{command.name}.log", redactor)
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
-        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._deadline: asyncio.TimerHandle | None = None
+        """Of its start."""
         self._late = False
 
     @property
@@ -206,8 +200,8 @@ class _Worker:
             lived = loop.time() - started
             delay = pause_s(restarts, lived) * random.uniform(0.5, 1.0)  # noqa: S311
             restarts = 0 if lived > MAX_BACKOFF_S else restarts + 1
-            self._report(f"{self.name} {self._how(code)}; starting it again in {delay:.1f} s ({self._log})")
-            if self._on_crash is not None and self.ready.is_set() and _is_crash(code):
+            self._report(f"{self.name} {self._how(code)}; starting it again in {delay:.1f} s ({self._log.path})")
+            if self._on_crash is not None and self.ready.is_set() and self._is_crash(code):
                 await self._on_crash(self._identity, self._how(code))
             self.ready.clear()
             with suppress(TimeoutError):
@@ -227,7 +221,6 @@ class _Worker:
 
     async def _run_once(self) -> int:
         """One life of the process; returns its exit code."""
-        self._tail.clear()
         self._process = process = await asyncio.create_subprocess_exec(
             *self._command.argv,
             stdin=asyncio.subprocess.PIPE,
@@ -241,11 +234,12 @@ class _Worker:
         if self._stopping.is_set():
             self.terminate()
         self._late = False
-        deadline = asyncio.get_running_loop().call_later(self._settings.start_deadline_s, self._start_is_late)
-        with self._log.open("ab", buffering=0) as log:
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(self._settings.start_deadline_s, self._start_is_late)
+        with self._log.life():
             copying = [
-                asyncio.create_task(self._copy(process.stdout, log, deadline)),
-                asyncio.create_task(self._copy(process.stderr, log, None)),
+                asyncio.create_task(self._log.copy(process.stdout, self._says_ready)),
+                asyncio.create_task(self._log.copy(process.stderr)),
             ]
             try:
                 with suppress(BrokenPipeError, ConnectionResetError):  # it died at once: its log says why
@@ -256,62 +250,42 @@ class _Worker:
                 code = await process.wait()
                 await asyncio.wait(copying, timeout=1.0)  # a grandchild may hold the pipes open
             finally:
-                deadline.cancel()
+                self._deadline.cancel()
                 for task in copying:
                     task.cancel()
                 self.kill()
                 await process.wait()
         return code
 
-    async def _copy(self, stream: asyncio.StreamReader, log: IO[bytes], deadline: asyncio.TimerHandle | None) -> None:
-        """Copies whole lines into the log; with a `deadline`, the stream is the one that says that it serves."""
-        rest = b""
-        while chunk := await stream.read(_CHUNK):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                if deadline is not None and not self.ready.is_set() and (said := _ready(line)) is not None:
-                    deadline.cancel()
-                    self._identity = str(said.get("worker", ""))
-                    self.ready.set()
-                else:
-                    self._write(line, log)
-        if rest:
-            self._write(rest, log)
+    def _says_ready(self, line: bytes) -> bool:
+        """Whether a line on standard output is the one that says that it serves."""
+        if self.ready.is_set() or (said := _ready(line)) is None:
+            return False
+        assert self._deadline is not None
+        self._deadline.cancel()
+        self._identity = str(said.get("worker", ""))
+        self.ready.set()
+        return True
 
-    def _write(self, line: bytes, log: IO[bytes]) -> None:
-        text = self._redactor.text(line.decode(errors="replace"))
-        self._tail.append(text)
-        with suppress(OSError):  # no room on the disk: the line is lost, but the worker must not wait for a reader
-            log.write(text.encode() + b"\n")
+    def _is_crash(self, code: int) -> bool:
+        """Whether it may have been ended by what ran in it, if it was not told to end."""
+        return -code not in _FROM_OUTSIDE and not (code in (LOG_AWAY, GROWN) and SAID[code] in self._log.said)
 
     def _how(self, code: int) -> str:
-        if code == GROWN:
-            return f"ended with exit code {code}, as it does when it took more memory than its pool.memory_mb"
+        if code == GROWN and SAID[GROWN] in self._log.said:
+            return "ended because it took more memory than its pool.memory_mb"
         if code >= 0:
             return f"ended with exit code {code}"
         late = f" because it did not serve within {self._settings.start_deadline_s:g} s" if self._late else ""
         return f"was killed by {signal.Signals(-code).name}{late}"
 
     def _last_words(self, code: int, times: int) -> str:
-        if code == REFUSED and (reason := _refusal(self._tail)) is not None:
+        if code == REFUSED and (reason := self._log.said.get(SAID[REFUSED])) is not None:
             return f"worker {self.name}: {reason}"
-        tail = "\n".join(f"  {line}" for line in self._tail) or "  (it said nothing)"
+        tail = "\n".join(f"  {line}" for line in self._log.tail) or "  (it said nothing)"
         often = "" if times == 1 else f", {times} times in a row"
-        return f"worker {self.name} {self._how(code)} before it served{often}. Its log {self._log} ends with:\n{tail}"
-
-
-def _refusal(log: Iterable[str]) -> str | None:
-    """Why a worker says that it cannot serve: the `message` of its line `worker.refused`."""
-    for line in log:
-        if "worker.refused" in line:
-            with suppress(ValueError, KeyError, TypeError):
-                return str(json.loads(line)["message"])
-    return None
-
-
-def _is_crash(code: int) -> bool:
-    """Whether a process that served may have been ended by what ran in it, if it was not told to end."""
-    return -code not in _FROM_OUTSIDE and code != LOG_AWAY
+        how = f"{self._how(code)} before it served{often}"
+        return f"worker {self.name} {how}. Its log {self._log.path} ends with:\n{tail}"
 
 
 def _ready(line: bytes) -> dict[str, object] | None:

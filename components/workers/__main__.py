@@ -1,9 +1,8 @@
 """One worker process: `python -m components.workers`, with a `WorkerSpec` as JSON on standard input.
 
-Prints one JSON line on standard output when it serves, logs JSON lines on standard error, and drains on SIGTERM. Where
-it cannot serve, and trying again would not help, the log line `worker.refused` has the reason as its `message`, and the
-exit code is 2; where the log is away, it is 75, and 76 where it grew too large (`memory`). Started by the orchestrator,
-or by `jetgym worker`.
+Prints one JSON line on standard output when it serves, logs JSON lines on standard error, and drains on SIGTERM. What
+its exit codes mean, and what it says before it ends with one, is in `exits`. Started by the orchestrator, or by `jetgym
+worker`.
 """
 
 import asyncio
@@ -15,11 +14,9 @@ import structlog
 from bus import BusError, Unreachable
 from components.errors import ComponentError
 from components.models.errors import ModelError
+from components.workers.exits import LOG_AWAY, REFUSED, SAID
 from components.workers.frame import Frame
 from components.workers.spec import WorkerSpec
-
-LOG_AWAY = 75
-"""Exit code as in sysexits.h: it may be better another time."""
 
 
 def main() -> int:
@@ -28,16 +25,16 @@ def main() -> int:
         spec = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerSpec)
     except msgspec.DecodeError as error:
         print(f"standard input must hold one worker spec as JSON: {error}", file=sys.stderr)  # noqa: T201
-        return 2
+        return REFUSED
     frame = Frame(spec)
     try:
         return _run(frame)
     except Unreachable as error:  # the server may be back at the next try
-        structlog.get_logger().error("worker.log_away", message=str(error))
+        structlog.get_logger().error(SAID[LOG_AWAY], message=str(error))
         return LOG_AWAY
     except (BusError, ComponentError, ModelError) as error:  # no use in starting it again as it is
-        structlog.get_logger().error("worker.refused", message=str(error))
-        return 2
+        structlog.get_logger().error(SAID[REFUSED], message=str(error))
+        return REFUSED
 
 
 def _run(frame: Frame) -> int:

@@ -27,6 +27,7 @@ from components.models.base import Model
 from components.resources.base import Resources
 from components.workers import logs, memory
 from components.workers.agent import AgentWorker
+from components.workers.exits import GROWN, SAID
 from components.workers.garbage import collect_garbage
 from components.workers.model import ModelWorker
 from components.workers.resources import ResourcesWorker
@@ -163,7 +164,7 @@ class Frame:
         if self._stop.is_set() or growing.done():
             await say_stopping(bus, self.worker, self.spec.kind, self.spec.instance)
         if growing.done() and not self._stop.is_set():
-            self._code = memory.GROWN
+            self._code = GROWN
             await self._finish(server, stopping)
         else:
             await server.drain(self.spec.drain_s)
@@ -188,7 +189,7 @@ class Frame:
         most = self._memory_mb * memory.MB
         memory.refuse_beyond(most)
         used = await memory.grown(most)
-        self._log.warning("worker.grown", used_mb=used // memory.MB, memory_mb=self._memory_mb)
+        self._log.warning(SAID[GROWN], used_mb=used // memory.MB, memory_mb=self._memory_mb)
 
     async def _finish(self, server: Server, stopping: asyncio.Task[Any]) -> None:
         """Ends with what is in progress, however long that takes: given back, it would make another worker grow."""

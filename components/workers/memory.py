@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Final
 
 MB: Final = 1_000_000
-GROWN: Final = 76
-"""Exit code of a process that took more than it may."""
-
 FINISH_S: Final = 86_400.0
 """Seconds in which such a process finishes what it holds; its calls have deadlines of their own, which are sooner."""
 

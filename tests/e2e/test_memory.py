@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bus import LogConfig
-from components.workers.memory import GROWN
+from components.workers.exits import GROWN
 from tests.e2e.workers import PATIENCE_S, Deployment, Instance, kept, start_process
 
 MOST_MB = 300

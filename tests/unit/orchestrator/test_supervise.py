@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from components.workers.memory import GROWN
+from components.workers.exits import GROWN, LOG_AWAY, REFUSED, SAID
 from contracts.deployments import REDACTED
 from orchestrator.errors import WorkerDied
 from orchestrator.redaction import Redactor
 from orchestrator.settings import LaunchSettings
-from orchestrator.supervise import LOG_AWAY, REFUSED, Supervisor, WorkerCommand, pause_s
+from orchestrator.supervise import Supervisor, WorkerCommand, pause_s
 from orchestrator.venvs import Python
 
 SPEC = "import os, signal, subprocess, sys, time\nspec = sys.stdin.read()\n"
@@ -113,14 +113,19 @@ def test_what_ends_at_once_is_started_less_and_less_often_and_what_has_served_is
 
 
 async def test_a_worker_that_crashed_is_told_of_and_one_that_was_killed_or_lost_the_log_is_not(tmp_path: Path) -> None:
-    """B6: whoever kills a worker accuses nothing that it held."""
-    crashed: list[tuple[str, str]] = []
+    """B6: whoever kills a worker accuses nothing that it held, and a code accuses unless the worker said why before."""
+    crashed: set[tuple[str, str]] = set()
+    go = tmp_path / "go"
 
     async def hear(worker: str, how: str) -> None:
-        crashed.append((worker, how))
+        crashed.add((worker, how))
 
-    def serves_and(ends: str) -> str:
-        return f'{SPEC}print(\'{{"ready": true, "worker": "w"}}\', flush=True)\n{ends}\ntime.sleep(60)\n'
+    def says_and_exits(code: int) -> str:
+        return f'print(\'{{"event": "{SAID[code]}"}}\', file=sys.stderr, flush=True); os._exit({code})'
+
+    def serves_and(name: str, ends: str) -> str:
+        ready = f'print(\'{{"ready": true, "worker": "{name}"}}\', flush=True)\n'
+        return f"{SPEC}{ready}while not os.path.exists({str(go)!r}): time.sleep(0.01)\n{ends}\ntime.sleep(60)\n"
 
     ends = {
         "crash-0": "os.abort()",
@@ -129,20 +134,26 @@ async def test_a_worker_that_crashed_is_told_of_and_one_that_was_killed_or_lost_
         "refuses-0": f"os._exit({REFUSED})",
         "kill-0": "os.kill(os.getpid(), signal.SIGKILL)",
         "end-0": "os.kill(os.getpid(), signal.SIGTERM)",
-        "away-0": f"os._exit({LOG_AWAY})",
-        "grown-0": f"os._exit({GROWN})",
+        "code-0": f"os._exit({LOG_AWAY})",
+        "code-1": f"os._exit({GROWN})",
+        "away-0": says_and_exits(LOG_AWAY),
+        "grown-0": says_and_exits(GROWN),
     }
     told: list[str] = []
     workers = Supervisor(LaunchSettings(), tmp_path / "logs", Redactor(), told.append, on_crash=hear)
-    await workers.start([command(serves_and(how), name) for name, how in ends.items()])
-    await until(lambda: len({step.split()[0] for step in told}) == len(ends) and len(crashed) >= 5)
+    await workers.start([command(serves_and(name, how), name) for name, how in ends.items()])
+    go.touch()
+    await until(lambda: len({step.split()[0] for step in told}) == len(ends) and len(crashed) >= 6)
     await workers.stop()
-    assert {how for _, how in crashed} == {
-        "was killed by SIGABRT",
-        *(f"ended with exit code {code}" for code in range(3)),
-        f"ended with exit code {GROWN}, as it does when it took more memory than its pool.memory_mb",
+    assert crashed == {
+        ("crash-0", "was killed by SIGABRT"),
+        ("exit-0", "ended with exit code 1"),
+        ("quiet-0", "ended with exit code 0"),
+        ("refuses-0", f"ended with exit code {REFUSED}"),
+        ("code-0", f"ended with exit code {LOG_AWAY}"),
+        ("code-1", f"ended with exit code {GROWN}"),
     }
-    assert {worker for worker, _ in crashed} == {"w"}
+    assert any(step.startswith("grown-0 ended because it took more memory than its pool.memory_mb") for step in told)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such disk")
@@ -236,6 +247,17 @@ async def test_secrets_are_not_in_the_logs(tmp_path: Path) -> None:
         await workers.start([command(script)])
         await until(lambda: log(tmp_path).endswith("\n"))
     assert log(tmp_path) == f"key {REDACTED}\n"
+
+
+async def test_a_line_of_any_length_is_copied_in_pieces_that_cut_no_secret_in_two(tmp_path: Path) -> None:
+    """E10: joined anew with each read, a line of 100 MB took so long that the worker, which waited, was ended."""
+    said = "'é' * 40_000 + 'sk-abcdef' * 40_000 + 'nats://me:pass@hub ' * 40_000 + '.' * 500_000"
+    script = f"{SPEC}sys.stdout.write({said} + '\\n')\n{READY}"
+    async with supervisor(tmp_path, secret="sk-abcdef") as (workers, _):
+        await workers.start([command(script)])
+    pieces = log(tmp_path).splitlines()
+    assert "".join(pieces) == "é" * 40_000 + REDACTED * 40_000 + f"nats://me:{REDACTED}@hub " * 40_000 + "." * 500_000
+    assert max(map(len, pieces)) < 140_000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells a child of its parent's death on Linux only")
