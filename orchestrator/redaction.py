@@ -26,6 +26,9 @@ _URL_PASSWORD: Final = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]+(?=@)")
 _NATS_TOKEN: Final = re.compile(r"\b(nats|tls)://[^/\s:@,]+(?=@)")
 """What stands alone before the @ is no user's name there."""
 
+_LOGIN: Final = re.compile(r"\w{1,9}://[^/\s@]+@")
+"""What either of them may hide a part of."""
+
 
 class Redactor:
     """Knows the secret places and values of one config."""
@@ -71,10 +74,9 @@ class Redactor:
         for value in self._values:
             begin = text.find(value, max(0, place - len(value) + 1), place + len(value) - 1)
             place = begin if begin > 0 else place
-        for pattern in (_URL_PASSWORD, _NATS_TOKEN) if "://" in text else ():
-            for found in pattern.finditer(text):
-                if 0 < found.start() < place < found.end():
-                    place = found.start()
+        for found in _LOGIN.finditer(text) if "://" in text else ():
+            if 0 < found.start() < place < found.end():
+                place = found.start()
         return place
 
     def tree(self, tree: Any, above: KeyPath = ()) -> Any:
