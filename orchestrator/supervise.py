@@ -272,8 +272,8 @@ class _Worker:
         return -code not in _FROM_OUTSIDE and not (code in (LOG_AWAY, GROWN) and SAID[code] in self._log.said)
 
     def _how(self, code: int) -> str:
-        if code == GROWN and SAID[GROWN] in self._log.said:
-            return "ended because it took more memory than its pool.memory_mb"
+        if code == GROWN and (grown := self._log.said.get(SAID[GROWN])) is not None:
+            return f"ended because it took more memory than its pool.memory_mb ({grown})"
         if code >= 0:
             return f"ended with exit code {code}"
         late = f" because it did not serve within {self._settings.start_deadline_s:g} s" if self._late else ""

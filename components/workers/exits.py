@@ -11,7 +11,7 @@ REFUSED: Final = 2
 LOG_AWAY: Final = 75
 """It has lost the log, and it may be better another time (as in sysexits.h); the line's `message` says how."""
 GROWN: Final = 76
-"""It took more memory than it may."""
+"""It took more memory than it may; the line's `message` says how much."""
 
 SAID: Final = {REFUSED: "worker.refused", LOG_AWAY: "worker.log_away", GROWN: "worker.grown"}
 """The `event` of the log line before each."""

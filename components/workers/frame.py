@@ -11,6 +11,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 from collections import deque
 from importlib.metadata import PackageNotFoundError, version
 from secrets import token_hex
@@ -70,6 +71,8 @@ class Frame:
         self._log = structlog.get_logger()
         self._stop = asyncio.Event()
         self._memory_mb: int | None = spec.config.get("pool", {}).get("memory_mb")
+        self._empty = 0
+        """Bytes that it took before its first call."""
         self._code = 0
         self._lags: deque[float] = deque(maxlen=int(60 / _LAG_EVERY_S))
 
@@ -174,11 +177,19 @@ class Frame:
         self._log.info("worker.stopped")
 
     def _check_memory(self) -> None:
-        used_mb = memory.in_use() // memory.MB
-        if self._memory_mb is not None and used_mb >= self._memory_mb:
+        self._empty = memory.in_use()
+        if self._memory_mb is None:
+            return
+        most = self._memory_mb * memory.MB
+        if self._empty >= most:
             raise ComponentError(
-                f"a worker of {self.spec.instance} takes {used_mb} MB of memory before its first call, and its "
-                f"pool.memory_mb is {self._memory_mb}: give it more"
+                f"a worker of {self.spec.instance} takes {self._empty // memory.MB} MB of memory before its first "
+                f"call, and its pool.memory_mb is {self._memory_mb}: give it more"
+            )
+        if (allowed := memory.refuse_beyond(most)) < most:
+            raise ComponentError(
+                f"the pool.memory_mb of {self.spec.instance} is {self._memory_mb}, and the system allows a process "
+                f"{allowed // memory.MB} MB of data (ulimit -d): raise that limit, or lower the bound below it"
             )
 
     async def _grown(self) -> None:
@@ -186,10 +197,10 @@ class Frame:
         if self._memory_mb is None:
             await asyncio.Event().wait()
             return
-        most = self._memory_mb * memory.MB
-        memory.refuse_beyond(most)
+        most, started = self._memory_mb * memory.MB, time.monotonic()
         used = await memory.grown(most)
-        self._log.warning(SAID[GROWN], used_mb=used // memory.MB, memory_mb=self._memory_mb)
+        told = memory.growth(used, most, self._empty, time.monotonic() - started)
+        self._log.warning(SAID[GROWN], message=told, used_mb=used // memory.MB, memory_mb=self._memory_mb)
 
     async def _finish(self, server: Server, stopping: asyncio.Task[Any]) -> None:
         """Ends with what is in progress, however long that takes: given back, it would make another worker grow."""

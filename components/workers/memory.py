@@ -2,7 +2,7 @@
 
 Code that leaks takes it from everything else on the machine, until the kernel ends one process or another. So the frame
 asks here, and has the process finish what it holds and start anew. What one call wants at once, beyond any leak, is
-refused in that call. It frees nothing.
+refused in that call. A bound that cannot be kept, or leaves no room to work, is told. It frees nothing.
 """
 
 import asyncio
@@ -15,6 +15,8 @@ MB: Final = 1_000_000
 FINISH_S: Final = 86_400.0
 """Seconds in which such a process finishes what it holds; its calls have deadlines of their own, which are sooner."""
 
+SOON_S: Final = 30.0
+"""Seconds: what begins anew sooner has too little, or leaks fast."""
 _LOOK_S: Final = 0.5
 _REST: Final = 1_000 * MB
 """For the stacks of threads and the like, most of which is never used."""
@@ -35,7 +37,20 @@ async def grown(limit: int) -> int:
     return used
 
 
-def refuse_beyond(limit: int) -> None:
-    """From now on `MemoryError` is raised, here and in what is started, instead of taking twice as much, and some."""
+def refuse_beyond(limit: int) -> int:
+    """From now on `MemoryError` is raised, here and in what is started, instead of taking twice as much, and some.
+
+    Returns how many bytes that is: fewer where the system allows no more (`ulimit -d`).
+    """
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (2 * limit + _REST, most))
+    refused = 2 * limit + _REST if most == resource.RLIM_INFINITY else min(2 * limit + _REST, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (refused, most))
+    return refused
+
+
+def growth(used: int, limit: int, empty: int, served_s: float) -> str:
+    """How a process grew beyond its limit that took `empty` bytes before its first call, so many seconds ago."""
+    told = f"{used // MB} MB where {limit // MB} are allowed, {empty // MB} of them before its first call"
+    if served_s >= SOON_S:
+        return told
+    return f"{told} {served_s:.0f} s before: if its code does not leak, pool.memory_mb is too small"

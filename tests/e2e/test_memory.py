@@ -48,20 +48,25 @@ async def test_a_call_that_needs_much_for_long_is_finished_and_not_made_again(se
             assert codes == [GROWN]
 
 
-async def test_a_call_that_wants_all_memory_fails_alone(server: str, config: LogConfig) -> None:
-    """E10: it is told so, and its worker goes on."""
+@pytest.mark.parametrize("data_mb", [None, 1_000])
+async def test_a_call_that_wants_all_memory_fails_alone(server: str, config: LogConfig, data_mb: int | None) -> None:
+    """E10: it is told so, and its worker goes on; also where the system allows less than would be refused."""
     plan = [["tool", "leak", {"megabytes": 3_000}], ["add", 1]]
     async with Deployment(server, config, instances()) as deployment:
         await deployment.start("puppet")
-        async with kept(server, config, "stage", instances()["stage"], 1) as codes:
+        async with kept(server, config, "stage", instances()["stage"], 1, data_mb=data_mb) as codes:
             await deployment.ask("r", {"plan": plan, "expected": 2})
             assert await deployment.reward("r") == 1.0
             assert "raised MemoryError" in (await deployment.replied("r", "m_1"))["output"]
             assert codes == []
 
 
-def test_a_worker_that_could_do_nothing_within_its_bound_is_refused(server: str, config: LogConfig) -> None:
-    process = start_process(server, config, "stage", instances(memory_mb=1)["stage"])
+@pytest.mark.parametrize(("memory_mb", "data_mb"), [(1, None), (2_000, 1_000)])
+def test_a_worker_whose_bound_cannot_be_kept_is_refused(
+    server: str, config: LogConfig, memory_mb: int, data_mb: int | None
+) -> None:
+    """E10: it takes more before its first call, or the system allows less."""
+    process = start_process(server, config, "stage", instances(memory_mb)["stage"], data_mb=data_mb)
     assert process.stdout is not None
     with process.stdout as said:
         assert said.read() == b""

@@ -47,9 +47,12 @@ class Instance:
 
 
 def start_process(
-    url: str, log: LogConfig, name: str, instance: Instance, *, drain_s: float = PATIENCE_S
+    url: str, log: LogConfig, name: str, instance: Instance, *, drain_s: float = PATIENCE_S, data_mb: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """A worker of an instance in a process of its own, which says on its output when it serves."""
+    """A worker of an instance in a process of its own, which says on its output when it serves.
+
+    With `data_mb` the system allows it no more data.
+    """
     spec = WorkerSpec(
         kind=instance.kind,
         instance=name,
@@ -62,6 +65,8 @@ def start_process(
         roots=(str(PROJECT),),
     )
     command = [sys.executable, "-P", "-m", "components.workers"]
+    if data_mb is not None:
+        command = ["sh", "-c", f'ulimit -d {data_mb * 1000} && exec "$@"', "sh", *command]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, **pipes)
     assert process.stdin is not None
@@ -72,7 +77,14 @@ def start_process(
 
 @asynccontextmanager
 async def kept(
-    url: str, log: LogConfig, name: str, instance: Instance, workers: int, *, drain_s: float = PATIENCE_S
+    url: str,
+    log: LogConfig,
+    name: str,
+    instance: Instance,
+    workers: int,
+    *,
+    drain_s: float = PATIENCE_S,
+    data_mb: int | None = None,
 ) -> AsyncIterator[list[int]]:
     """So many processes of an instance, each started again as often as it ends; the exit codes of those that ended."""
     codes: list[int] = []
@@ -80,7 +92,7 @@ async def kept(
 
     async def keep() -> None:
         while True:
-            process = start_process(url, log, name, instance, drain_s=drain_s)
+            process = start_process(url, log, name, instance, drain_s=drain_s, data_mb=data_mb)
             running.add(process)
             assert process.stdout is not None
             with process.stdout as said:

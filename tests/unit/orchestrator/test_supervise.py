@@ -121,7 +121,9 @@ async def test_a_worker_that_crashed_is_told_of_and_one_that_was_killed_or_lost_
         crashed.add((worker, how))
 
     def says_and_exits(code: int) -> str:
-        return f'print(\'{{"event": "{SAID[code]}"}}\', file=sys.stderr, flush=True); os._exit({code})'
+        return (
+            f'print(\'{{"event": "{SAID[code]}", "message": "why"}}\', file=sys.stderr, flush=True); os._exit({code})'
+        )
 
     def serves_and(name: str, ends: str) -> str:
         ready = f'print(\'{{"ready": true, "worker": "{name}"}}\', flush=True)\n'
@@ -153,7 +155,9 @@ async def test_a_worker_that_crashed_is_told_of_and_one_that_was_killed_or_lost_
         ("code-0", f"ended with exit code {LOG_AWAY}"),
         ("code-1", f"ended with exit code {GROWN}"),
     }
-    assert any(step.startswith("grown-0 ended because it took more memory than its pool.memory_mb") for step in told)
+    assert any(
+        step.startswith("grown-0 ended because it took more memory than its pool.memory_mb (why)") for step in told
+    )
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such disk")
