@@ -9,11 +9,9 @@ held without going on.
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -32,6 +30,7 @@ from components.workers.ending import ending, failure
 from components.workers.ends import end_dead, write_end
 from components.workers.execution import execution_of
 from components.workers.rollout import NOT_BEGUN, Rollout, prefix_of, prefix_under, share
+from components.workers.served import Served
 from components.workers.spec import WorkerSpec
 from components.workers.stops import UNCOUNTED
 from contracts.errors import InvalidName
@@ -70,8 +69,7 @@ class AgentWorker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._draining = False
-        self._up_since = datetime.min.replace(tzinfo=UTC)
-        """When the deployment was started last."""
+        self._served = Served(bus)
         self._log = structlog.get_logger()
 
     @property
@@ -82,8 +80,7 @@ class AgentWorker:
     async def start(self) -> None:
         """Listens for replies, learns what is cancelled, and only then joins the pool."""
         self._replies = await self._bus.replies(self._worker, self._on_reply)
-        if (deployed := await self._bus.last(self._bus.subjects.deployment("resolved", "*"))) is not None:
-            self._up_since = deployed.event.time
+        await self._served.start()
         await self._cancellations.start()
         self._pool = await self._bus.pool(
             self._spec.kind,
@@ -98,9 +95,9 @@ class AgentWorker:
 
     async def serve(self) -> None:
         """Takes rollouts until the pool is stopped."""
-        watching = [asyncio.create_task(self._fence(number)) for number in range(self._bus.config.partitions)]
-        watching += [asyncio.create_task(self._sweep()), asyncio.create_task(self._cancellations.follow())]
-        tasks = {asyncio.create_task(self._take()), *watching}
+        endless = [self._fence(number) for number in range(self._bus.config.partitions)]
+        endless += [self._take(), self._sweep(), self._served.follow(), self._cancellations.follow()]
+        tasks = {asyncio.create_task(each) for each in endless}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -268,7 +265,7 @@ class AgentWorker:
                 return  # while it waited for its turn
             try:
                 resumed = await adoption.adopt(
-                    self._bus, self._replies, self._worker, rollout, self._execution_of, up_since=self._up_since
+                    self._bus, self._replies, self._worker, rollout, self._execution_of, up_since=self._served.up_since
                 )
             except adoption.Lost as lost:
                 self._lose(rollout, str(lost), finished=lost.finished)
@@ -368,7 +365,7 @@ class AgentWorker:
         log = self._log.bind(key="deadline_s", seconds=deadline_s, error="deadline")
         while True:
             await asyncio.sleep(SWEEP_S)
-            begun = time.monotonic() - deadline_s
+            begun = self._served.ago(deadline_s)
             for rollout in [each for each in self._rollouts.values() if each.started < begun and not each.ended]:
                 message = f"the rollout took longer than its deadline_s of {deadline_s:g} seconds"
                 log.warning("deadline.struck", rollout=rollout.id, call=rollout.event.callkey)

@@ -1,5 +1,9 @@
 """Each thing that takes time has a deadline of its own, and one line of the worker's log says when it strikes."""
 
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +11,9 @@ import pytest
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
-from bus import LogConfig
+from bus import EmbeddedServer, LogConfig
+from bus.room import largest_stream, set_bound
+from components.workers import served
 from contracts.rollouts import RolloutFailure, RolloutResult
 from tests.e2e.workers import Deployment, Instance
 
@@ -61,3 +67,51 @@ async def test_a_deadline_ends_what_hangs_and_is_logged_with_rollout_call_and_se
     struck = [line for line in logged if line["event"] == "deadline.struck"]
     said = [{name: line[name] for name in ("rollout", "call", "key", "seconds", "error")} for line in struck]
     assert said == [{"rollout": "r", "call": call, "key": key, "seconds": SHORT_S, "error": "deadline"}]
+
+
+async def fill(deployment: Deployment, _server: EmbeddedServer) -> Callable[[], Awaitable[None]]:
+    """Leaves no room in the log; what is returned makes some."""
+    await set_bound(deployment.bus, await largest_stream(deployment.bus))
+    return lambda: set_bound(deployment.bus, -1)
+
+
+async def stop(_deployment: Deployment, server: EmbeddedServer) -> Callable[[], Awaitable[None]]:
+    """Has the server answer nobody; what is returned has it go on."""
+    os.kill(server.pid, signal.SIGSTOP)
+
+    async def go_on() -> None:
+        os.kill(server.pid, signal.SIGCONT)
+
+    return go_on
+
+
+@pytest.mark.parametrize("hinder", [fill, stop], ids=["the log is full", "the server does not answer"])
+async def test_what_waits_for_the_log_longer_than_its_deadline_goes_on_afterwards(
+    config: LogConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    hinder: Callable[[Deployment, EmbeddedServer], Awaitable[Callable[[], Awaitable[None]]]],
+) -> None:
+    """B9, E8: the deadline is for the rollout, not for a log that takes nothing."""
+    monkeypatch.setattr(served, "LOOK_S", SHORT_S)
+    deadline_s = 10 * SHORT_S
+    server = await EmbeddedServer.start(tmp_path / "server", config)
+    try:
+        engine = {"notes": str(tmp_path / "notes"), "latency": {"mean_s": 2 * SHORT_S}}
+        agent = {"model": "policy", "resources": "stage", "deadline_s": deadline_s}
+        found = {
+            "policy": Instance("models", "noting", engine),
+            "stage": Instance("resources", "stage"),
+            "puppet": Instance("agents", "puppet", agent),
+        }
+        async with Deployment(server.url, config, found) as deployment:
+            await deployment.start("policy", "stage", "puppet")
+            await deployment.ask("r", {"plan": [["model"], ["add", 1]], "expected": 1})
+            await deployment.until(f"{config.namespace}.0.models.policy.*.request.r.m_1")
+            go_on = await hinder(deployment, server)
+            await asyncio.sleep(2 * deadline_s)
+            await go_on()
+            assert await deployment.reward("r") == 1.0
+            await deployment.check(["r"])
+    finally:
+        await server.stop()
