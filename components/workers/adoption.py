@@ -9,7 +9,8 @@ keeps back the replies that arrive meanwhile.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ from bus import Bus, Conflict, Replies, Unreachable
 from components.durable import Call, Execution, from_recorded, reexecute
 from components.durable.history import SUB_CALL, History
 from components.workers.rollout import NOT_BEGUN, Rollout
-from components.workers.stops import UNSUSPECTED, in_a_row, was_stopped
+from components.workers.stops import UNSUSPECTED, Departures, in_a_row, was_stopped
 from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import Adopted, RolloutResult, TimerRequest
@@ -64,11 +65,9 @@ async def adopt(
     rollout: Rollout,
     fresh: Callable[[Rollout], Execution[RolloutResult]],
     *,
-    up_since: datetime,
+    departures: Departures,
 ) -> Resumed | None:
     """Takes the rollout to where its history ends; None if it was ended meanwhile.
-
-    `up_since` is when the deployment was started last.
 
     Raises `Lost`, `Exhausted` and `NondeterminismError`.
     """
@@ -79,7 +78,7 @@ async def adopt(
     if rollout.ended:
         return None
     if mine:
-        rollout.taken_at(_taken(rollout, recorded, mine), up_since)
+        rollout.taken_at(_taken(rollout, recorded, mine), await _used_s(rollout, recorded, departures))
     rollout.tally.adoptions = len(_claims(rollout, recorded)) - _goes_on_from_parent(rollout, recorded, mine)
     rollout.execution = execution = fresh(rollout)
     blobs = {entry.event.dataref: data[entry.seq] for entry in mine if entry.event.dataref and entry.seq in data}
@@ -139,7 +138,7 @@ async def _hear(replies: Replies, rollout: Rollout, recorded: list[Recorded], he
     """Listens to all workers whose replies are outstanding; whether one of them was not yet `heard`."""
     answered = {entry.subject for entry in recorded}
     asked = {
-        entry.event.replyto.split(".")[3]
+        _worker(entry.event)
         for entry in recorded
         if _is_request(entry.event) and _mine(rollout, entry.event) and entry.event.replyto not in answered
     }
@@ -197,6 +196,11 @@ def _is_request(event: Event) -> bool:
     return event.type.endswith(".requested")
 
 
+def _worker(request: Event) -> str:
+    """Which worker of agents asked."""
+    return request.replyto.split(".")[3]
+
+
 def _claims(rollout: Rollout, recorded: list[Recorded]) -> list[Adopted]:
     """The adoptions of this very execution."""
     return [
@@ -220,6 +224,29 @@ def _taken(rollout: Rollout, recorded: list[Recorded], mine: list[Recorded]) -> 
     return next((entry.event.time for entry in claims if entry.event.callkey == ROOT_CALL), datetime.now(UTC))
 
 
+async def _used_s(rollout: Rollout, recorded: list[Recorded], departures: Departures) -> float:
+    """Seconds of its deadline that are used: as long as the workers before this one are known to have been there.
+
+    The time does not count in which none was, since the deployment was down or the log away: for a night, it may be.
+    """
+    holders: list[tuple[str, list[datetime]]] = []
+    for entry in recorded:
+        event = entry.event
+        if event.type == "rollout.adopted" and event.callkey == rollout.event.callkey:
+            holders.append((_ADOPTED.decode(event.data).worker, [event.time]))
+        elif _is_request(event) and _mine(rollout, event):
+            if holders:
+                holders[-1][1].append(event.time)
+            elif rollout.request.fork is None:  # else it is its parent's
+                holders.append((_worker(event), [event.time]))
+    used = timedelta()
+    for (worker, acts), (_, (taken_over, *_)) in pairwise(holders):
+        if (left := await departures.of(worker)) is not None:
+            acts.append(min(left, taken_over))
+        used += max(acts) - acts[0]
+    return used.total_seconds()
+
+
 def _begun(rollout: Rollout, recorded: list[Recorded]) -> bool:
     return any(_mine(rollout, entry.event) for entry in recorded) or bool(_claims(rollout, recorded))
 
@@ -240,7 +267,7 @@ async def _refuse_if_exhausted(bus: Bus, rollout: Rollout, recorded: list[Record
     last = added[-1].seq if added else 0
     before = [entry for entry in recorded if entry.seq <= last]
     since = [entry for entry in recorded if entry.seq > last]
-    begun = [entry.event.replyto.split(".")[3] for entry in added if _is_request(entry.event)][:1]
+    begun = [_worker(entry.event) for entry in added if _is_request(entry.event)][:1]
     holders = [*begun, *(claim.worker for claim in _claims(rollout, before))][-1:]
     holders += [claim.worker for claim in _claims(rollout, since)]
     if len(holders) < bus.config.max_deliver:

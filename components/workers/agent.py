@@ -9,6 +9,7 @@ held without going on.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -18,9 +19,10 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from bus import Bus, Pool, Replies, Unreachable
+from bus import Bus, BusError, Pool, Replies, Unreachable
 from bus.deadletter import Reason
 from bus.errors import BlobLost, BusClosed, Unreadable
+from bus.room import LogRoom
 from components.agents.base import Agent, AgentConfig
 from components.durable import Call, Execution, NondeterminismError, Reply, UnknownReply
 from components.workers import adoption
@@ -30,9 +32,8 @@ from components.workers.ending import ending, failure
 from components.workers.ends import end_dead, write_end
 from components.workers.execution import execution_of
 from components.workers.rollout import NOT_BEGUN, Rollout, prefix_of, prefix_under, share
-from components.workers.served import Served
 from components.workers.spec import WorkerSpec
-from components.workers.stops import UNCOUNTED
+from components.workers.stops import UNCOUNTED, Departures
 from contracts.errors import InvalidName
 from contracts.events import CallError, Recorded
 from contracts.ids import check_name
@@ -69,7 +70,7 @@ class AgentWorker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._draining = False
-        self._served = Served(bus)
+        self._departures = Departures(bus)
         self._log = structlog.get_logger()
 
     @property
@@ -80,7 +81,6 @@ class AgentWorker:
     async def start(self) -> None:
         """Listens for replies, learns what is cancelled, and only then joins the pool."""
         self._replies = await self._bus.replies(self._worker, self._on_reply)
-        await self._served.start()
         await self._cancellations.start()
         self._pool = await self._bus.pool(
             self._spec.kind,
@@ -95,9 +95,9 @@ class AgentWorker:
 
     async def serve(self) -> None:
         """Takes rollouts until the pool is stopped."""
-        endless = [self._fence(number) for number in range(self._bus.config.partitions)]
-        endless += [self._take(), self._sweep(), self._served.follow(), self._cancellations.follow()]
-        tasks = {asyncio.create_task(each) for each in endless}
+        watching = [asyncio.create_task(self._fence(number)) for number in range(self._bus.config.partitions)]
+        watching += [asyncio.create_task(self._sweep()), asyncio.create_task(self._cancellations.follow())]
+        tasks = {asyncio.create_task(self._take()), *watching}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -265,7 +265,7 @@ class AgentWorker:
                 return  # while it waited for its turn
             try:
                 resumed = await adoption.adopt(
-                    self._bus, self._replies, self._worker, rollout, self._execution_of, up_since=self._served.up_since
+                    self._bus, self._replies, self._worker, rollout, self._execution_of, departures=self._departures
                 )
             except adoption.Lost as lost:
                 self._lose(rollout, str(lost), finished=lost.finished)
@@ -363,14 +363,32 @@ class AgentWorker:
     async def _sweep(self) -> None:
         deadline_s = self._config.deadline_s
         log = self._log.bind(key="deadline_s", seconds=deadline_s, error="deadline")
+        room, looked = LogRoom(self._bus), time.monotonic()
         while True:
             await asyncio.sleep(SWEEP_S)
-            begun = self._served.ago(deadline_s)
+            await self._until_log_serves(room)
+            before, looked = looked, time.monotonic()
+            if (rest := looked - before - SWEEP_S) > SWEEP_S:  # nothing could go on, so the time does not count
+                for rollout in self._rollouts.values():
+                    rollout.started = min(looked, rollout.started + rest)
+            begun = looked - deadline_s
             for rollout in [each for each in self._rollouts.values() if each.started < begun and not each.ended]:
                 message = f"the rollout took longer than its deadline_s of {deadline_s:g} seconds"
                 log.warning("deadline.struck", rollout=rollout.id, call=rollout.event.callkey)
                 rollout.ended = True
                 self._spawn(rollout, self._fail(rollout, CallError(kind="deadline", message=message)))
+
+    async def _until_log_serves(self, room: LogRoom) -> None:
+        """Returns when the log answers and has room."""
+        while True:
+            try:
+                if await room.full() is None and not self._bus.log_full:
+                    return
+            except BusClosed:
+                raise
+            except BusError:
+                pass  # whose own outage is told by the connection
+            await asyncio.sleep(SWEEP_S)
 
     # --- steps -------------------------------------------------------------------------------------------------
 

@@ -111,13 +111,9 @@ class Rollout:
         """What it used so far."""
         return self.tally.stats(self.event.time, datetime.now(UTC))
 
-    def taken_at(self, first: datetime, up_since: datetime) -> None:
-        """A worker before this one took it at `first`: its counts begin there, and its deadline.
-
-        But no time counts in which the deployment was down: what was in progress has its deadline anew then.
-        """
-        ago = (datetime.now(UTC) - max(first, up_since)).total_seconds()
-        self.started = time.monotonic() - max(0.0, ago)
+    def taken_at(self, first: datetime, used_s: float) -> None:
+        """A worker before this one took it at `first`; of its deadline, so many seconds are used."""
+        self.started = time.monotonic() - used_s
         self.tally = Tally(first)
 
     def close(self) -> None:

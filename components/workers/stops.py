@@ -8,6 +8,7 @@ that it is about to be buried (`suspects`, `adoption`): only the workers that it
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -62,6 +63,21 @@ async def was_stopped(bus: Bus, worker: str) -> bool:
 async def has_crashed(bus: Bus, worker: str) -> bool:
     """Whether it is known that this worker was ended by what ran in it."""
     return await bus.last(bus.subjects.deployment("crashed", worker)) is not None
+
+
+class Departures:
+    """When workers left, as far as the log says; of each it is asked once."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._known: dict[str, datetime | None] = {}
+
+    async def of(self, worker: str) -> datetime | None:
+        """When this worker, which is not there any more, was told to stop, or ended by what ran in it."""
+        if worker not in self._known:
+            said = [await self._bus.last(self._bus.subjects.deployment(how, worker)) for how in ("stopping", "crashed")]
+            self._known[worker] = min((each.event.time for each in said if each is not None), default=None)
+        return self._known[worker]
 
 
 def in_a_row(workers: int) -> str:

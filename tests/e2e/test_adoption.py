@@ -11,7 +11,7 @@ import pytest
 
 from bus import EmbeddedServer, LogConfig
 from components.workers.agent import SWEEP_S
-from contracts.deployments import ResolvedDeployment
+from components.workers.stops import say_stopping
 from contracts.events import Event, Recorded
 from contracts.ids import slot_of
 from contracts.rollouts import RolloutResult, RolloutStats
@@ -226,21 +226,20 @@ async def test_the_deadline_of_a_rollout_counts_from_its_first_worker(
         first = await deployment.start_one("puppet", worker="first", fails_at=2.0)
         await deployment.ask("r", {"plan": [["model"]]})
         await first.failed.wait()
+        await say_stopping(deployment.bus, "first", "agents", "puppet")
         second = await deployment.start_one("puppet", worker="second")
         await until(lambda: held(second, "r") and held(second, "r").execution)
         rollout = held(second, "r")
         lived = asyncio.get_running_loop().time() - rollout.started
-        begun, taken_over = [
+        begun, left = [
             await deployment.until(subject)
             for subject in (
                 deployment.bus.subjects.request("resources", "stage", 1, "r", "m_0"),
-                deployment.bus.subjects.adopted("run", "r", 1),
+                deployment.bus.subjects.deployment("stopping", "first"),
             )
         ]
-        assert lived >= (taken_over.event.time - begun.event.time).total_seconds()
+        assert lived >= (left.event.time - begun.event.time).total_seconds()
         assert (await deployment.failure("r")).kind == "deadline"
-        ended = await deployment.until(deployment.bus.subjects.ended("run", "r"))
-        assert (ended.event.time - begun.event.time).total_seconds() >= 2.0
 
 
 async def test_what_waits_in_slots_that_a_pool_has_no_more_is_served(
@@ -263,22 +262,20 @@ async def test_what_waits_in_slots_that_a_pool_has_no_more_is_served(
         await deployment.check(rollouts)
 
 
+@pytest.mark.parametrize("polite", [True, False], ids=["stopped", "killed"])
 async def test_the_time_in_which_a_deployment_was_down_does_not_count_for_a_deadline(
-    server: str, log: LogConfig, tmp_path: Path
+    server: str, log: LogConfig, tmp_path: Path, polite: bool
 ) -> None:
-    """E8: a run that is stopped in the evening and resumed in the morning loses nothing that was in progress."""
+    """E8: a run that ends in the evening and is resumed in the morning loses nothing that was in progress."""
     deadline_s = 8.0
     async with Deployment(server, log, instances(tmp_path, deadline_s=deadline_s)) as deployment:
         await deployment.start("stage")
         first = await deployment.start_one("puppet", worker="first", fails_at=2.0)
         await deployment.ask("r", {"plan": [["model"], ["sleep", 3 * SWEEP_S]]})
         await first.failed.wait()
+        if polite:
+            await say_stopping(deployment.bus, "first", "agents", "puppet")
         await asyncio.sleep(deadline_s)
-        subject = deployment.bus.subjects.deployment("resolved", "d1")
-        resolved = ResolvedDeployment(config={}, descriptions={}, log={})
-        await deployment.bus.publish(
-            deployment.bus.event("deployment.resolved", subject, msgspec.json.encode(resolved))
-        )
         await deployment.start("policy")
         await deployment.start_one("puppet", worker="second")
         assert await deployment.reward("r") == 1.0

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from bus import EmbeddedServer, LogConfig
 from bus.room import largest_stream, set_bound
-from components.workers import served
+from components.workers import agent
 from contracts.rollouts import RolloutFailure, RolloutResult
 from tests.e2e.workers import Deployment, Instance
 
@@ -93,16 +93,16 @@ async def test_what_waits_for_the_log_longer_than_its_deadline_goes_on_afterward
     hinder: Callable[[Deployment, EmbeddedServer], Awaitable[Callable[[], Awaitable[None]]]],
 ) -> None:
     """B9, E8: the deadline is for the rollout, not for a log that takes nothing."""
-    monkeypatch.setattr(served, "LOOK_S", SHORT_S)
+    monkeypatch.setattr(agent, "SWEEP_S", SHORT_S)
     deadline_s = 10 * SHORT_S
     server = await EmbeddedServer.start(tmp_path / "server", config)
     try:
         engine = {"notes": str(tmp_path / "notes"), "latency": {"mean_s": 2 * SHORT_S}}
-        agent = {"model": "policy", "resources": "stage", "deadline_s": deadline_s}
+        shared = {"model": "policy", "resources": "stage", "deadline_s": deadline_s}
         found = {
             "policy": Instance("models", "noting", engine),
             "stage": Instance("resources", "stage"),
-            "puppet": Instance("agents", "puppet", agent),
+            "puppet": Instance("agents", "puppet", shared),
         }
         async with Deployment(server.url, config, found) as deployment:
             await deployment.start("policy", "stage", "puppet")
