@@ -69,6 +69,11 @@ class Connection:
         """Who tells that the server is away; without any, the log does."""
         self.on_reconnect: list[Callable[[], None]] = []
         self.on_lost_for_good: list[Callable[[BusError], None]] = []
+        self.failure = ""
+        """What the client last said was wrong, for a person."""
+        self._begun = False
+        self._told: set[str] = set()
+        """What was said to be wrong with the server since it is away: each attempt hears the same."""
         self._asking: dict[bytes, tuple[Handler, asyncio.Future[None]]] = {}
         self._tokens = 0
         self._inbox = b""
@@ -166,6 +171,7 @@ class Connection:
 
     async def _start(self) -> None:
         self._inbox = await self.inbox(self._route)
+        self._begun = True
 
     def _route(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         asking = self._asking.get(subject[len(self._inbox) :])
@@ -183,8 +189,21 @@ class Connection:
             if not done.done():  # its answer went to the connection that is gone
                 done.set_exception(Unreachable(f"the connection to {self.url} broke"))
 
+    async def _failed(self, error: Exception) -> None:
+        self.failure = str(error) or type(error).__name__
+        if not self._begun or isinstance(error, UnexpectedEOF | OSError):
+            return  # told by `connect`, and by `_disconnected`
+        if self.up:
+            _log.warning("nats_error", url=self.url, error=self.failure)
+        elif self.failure not in self._told:
+            self._told.add(self.failure)
+            _log.warning(
+                "not_let_in", url=self.url, error=self.failure, hint=f"trying again; {_next_step(self.failure)}"
+            )
+
     async def _reconnected(self) -> None:
         self.up = True
+        self._told.clear()
         _log.info("reconnected", url=self.url)
         for listener in list(self.on_reconnect):
             listener()
@@ -217,19 +236,12 @@ async def connect(url: str, *, name: str) -> Connection:
     _check_url(url)
     wire = Wire()
     connection = Connection(wire, url)
-    last: list[str] = []
-
-    async def on_error(error: Exception) -> None:
-        last[:] = [str(error) or type(error).__name__]
-        if not isinstance(error, UnexpectedEOF | OSError):  # a server that is away: told by disconnected
-            _log.warning("nats_error", url=connection.url, error=last[0])
-
     try:
         async with asyncio.timeout(_CONNECT_S):
             await wire.connect(
                 url.split(","),
                 name=name,
-                error_cb=on_error,
+                error_cb=connection._failed,  # noqa: SLF001
                 disconnected_cb=connection._disconnected,  # noqa: SLF001
                 reconnected_cb=connection._reconnected,  # noqa: SLF001
                 closed_cb=connection._lost,  # noqa: SLF001
@@ -243,10 +255,8 @@ async def connect(url: str, *, name: str) -> Connection:
     except (TimeoutError, NatsError, OSError, ValueError) as error:
         connection.closed = True
         await wire.close()
-        why = last[0] if last else str(error) or type(error).__name__
-        raise Unreachable(
-            f"no NATS server answers at {connection.url} ({why}): is it running, is the URL right?"
-        ) from None
+        why = connection.failure or str(error) or type(error).__name__
+        raise Unreachable(f"no NATS server answers at {connection.url} ({why}): {_next_step(why)}") from None
     except BaseException:
         connection.closed = True
         await wire.close()
@@ -262,6 +272,13 @@ async def connect(url: str, *, name: str) -> Connection:
             f"{'.'.join(map(str, MINIMUM_VERSION))} or newer: upgrade it, or leave the URL out to use the embedded one"
         )
     return connection
+
+
+def _next_step(failure: str) -> str:
+    """What a person can do about a server that cannot be connected to."""
+    if "authorization" in failure.lower() or "authentication" in failure.lower():
+        return "its config says whom it lets in: give that user and password, or token, in the URL of the server"
+    return "is it running, is the URL right?"
 
 
 def status_of(headers: bytes | None) -> int:

@@ -1,6 +1,7 @@
 """Short forms for the events of these tests, and for waiting."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 
 from bus import Bus, Delivery, Pool
@@ -14,6 +15,13 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - any condition, also of objects that tell nobody
             await asyncio.sleep(0.005)
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 async def take(pool: Pool, count: int = 1) -> list[Delivery]:

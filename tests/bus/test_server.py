@@ -1,4 +1,4 @@
-"""The embedded server, and connecting: one clear error for each thing that can be wrong."""
+"""The embedded server, and the log on it: one clear error for each thing that can be wrong."""
 
 import asyncio
 import os
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from bus import Bus, EmbeddedServer, LogConfig, Unreachable
+from bus import Bus, EmbeddedServer, LogConfig
 from bus.errors import LogMismatch, PortInUse, ServerNotStarted, ServerUnfit, StoreInUse
 from bus.server import find_binary
 from bus.topology import stream_info
-from tests.bus.events import PATIENCE_S, request, until
+from tests.bus.events import PATIENCE_S, free_port, request, until
 
 STARTS_A_SERVER = """
 import asyncio, sys
@@ -28,12 +28,6 @@ async def main():
     await asyncio.sleep(60)
 asyncio.run(main())
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def alive(pid: int) -> bool:
@@ -251,42 +245,6 @@ async def test_a_server_that_ends_at_once_is_told_with_its_own_words(
         await EmbeddedServer.start(directory, LogConfig(), binary=broken)
     server = await EmbeddedServer.start(directory, LogConfig())  # the store is free again
     await server.stop()
-
-
-async def test_a_dead_server_is_one_clear_error_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bus.connection._CONNECT_S", 0.5)
-    with pytest.raises(Unreachable) as caught:
-        await Bus.connect(f"nats://user:secret@127.0.0.1:{free_port()}", LogConfig(), name="test/none/w", writer="w")
-    assert "no NATS server answers at nats://127.0.0.1" in str(caught.value)
-    assert "secret" not in str(caught.value)
-
-
-async def test_something_else_that_listens_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bus.connection._CONNECT_S", 0.5)
-
-    async def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"220 mail ready\r\n")
-        await writer.drain()
-        writer.close()
-
-    other = await asyncio.start_server(greet, "127.0.0.1", 0)
-    async with other:
-        port = other.sockets[0].getsockname()[1]
-        with pytest.raises(Unreachable):
-            await Bus.connect(f"nats://127.0.0.1:{port}", LogConfig(), name="test/none/w", writer="w")
-
-
-async def test_a_server_without_jetstream_is_told_so(tmp_path: Path) -> None:
-    port = free_port()
-    process = await asyncio.create_subprocess_exec(
-        find_binary(None), "-a", "127.0.0.1", "-p", str(port), stderr=asyncio.subprocess.DEVNULL, cwd=tmp_path
-    )
-    try:
-        with pytest.raises(ServerUnfit, match="-js"):
-            await Bus.connect(f"nats://127.0.0.1:{port}", LogConfig(), name="test/none/w", writer="w")
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 async def test_a_log_made_with_other_partitions_is_refused(url: str, config: LogConfig) -> None:
