@@ -70,7 +70,7 @@ class Connection:
         self.on_reconnect: list[Callable[[], None]] = []
         self.on_lost_for_good: list[Callable[[BusError], None]] = []
         self.failure = ""
-        """What the client last said was wrong, for a person."""
+        """What was wrong with the last attempts to connect, for a person."""
         self._begun = False
         self._told: set[str] = set()
         """What was said to be wrong with the server since it is away: each attempt hears the same."""
@@ -190,8 +190,10 @@ class Connection:
                 done.set_exception(Unreachable(f"the connection to {self.url} broke"))
 
     async def _failed(self, error: Exception) -> None:
-        self.failure = str(error) or type(error).__name__
-        if not self._begun or isinstance(error, UnexpectedEOF | OSError):
+        nobody = isinstance(error, UnexpectedEOF | OSError)
+        if not nobody or not self.failure:  # what a server says stands, also where it hangs up at the next attempt
+            self.failure = str(error) or type(error).__name__
+        if not self._begun or nobody:
             return  # told by `connect`, and by `_disconnected`
         if self.up:
             _log.warning("nats_error", url=self.url, error=self.failure)

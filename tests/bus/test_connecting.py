@@ -39,7 +39,7 @@ async def test_who_is_not_let_in_hears_what_to_do(
     monkeypatch.setattr("bus.connection._CONNECT_S", 1.0)
     server = await EmbeddedServer.start(new_directory(), LogConfig(), binary=locked)
     try:
-        with capture_logs() as logs, pytest.raises(Unreachable, match="Authorization Violation.*give that user"):
+        with capture_logs() as logs, pytest.raises(Unreachable, match=r"Authorization Violation.*give that user"):
             await Bus.connect(server.url, LogConfig(), name="test/none/w", writer="w")
         assert logs == []
         assert server.log_file.read_text().count("authentication error") > 1
