@@ -12,28 +12,25 @@ from typing import Final, Self
 import msgspec
 import structlog
 
-from bus.blobs import Blobs
 from bus.connection import Connection, connect
 from bus.deadletter import DEAD_LETTER, DeadLetter, Reason, letter_data
-from bus.direct import Stored
-from bus.errors import BusError, Conflict, EventIdReused, PayloadTooLarge, Unreadable
-from bus.history import event_in, history, history_stream, last_event, recorded_or_ended
+from bus.errors import BusError, Conflict, Unreadable
+from bus.history import history, history_stream, last_event, recorded_or_ended
 from bus.pool import Pool
 from bus.publish import Publisher
 from bus.pull import MAX_ACK_PENDING, ConsumerConfig
 from bus.replies import OnReply, Replies
 from bus.scan import read
-from bus.subjects import NO_ROLLOUT, Subjects, check_subject, consumer_name, rollout_of
+from bus.subjects import NO_ROLLOUT, Subjects, consumer_name, rollout_of
 from bus.topology import LogConfig, ensure_log, stream_info
-from contracts.codec import current, encode
-from contracts.errors import InvalidName
+from bus.writing import Writing
+from contracts.codec import current
 from contracts.events import NO_TIME, NOTHING, SAID_ELSEWHERE, Event, Kind, Recorded
 from contracts.ids import check_name
 from contracts.upcast import dataschema_of
 
 OUTAGE_S: Final = 120.0
 """Seconds that a publish outlives a server that is away, before it fails with `Unreachable`."""
-HEADER_ROOM: Final = 1024
 
 _log = structlog.get_logger("bus")
 
@@ -48,7 +45,8 @@ class Bus:
         self.subjects = Subjects(config.namespace, config.partitions)
         self._connection = connection
         self._publisher = publisher
-        self._blobs = Blobs(connection, publisher, self.subjects, replicated=config.replicas > 1)
+        self._writing = Writing(connection, publisher, self.subjects, config)
+        self._blobs = self._writing.blobs
         self._source = source
         self._writer = writer
         self._events = 0
@@ -178,20 +176,14 @@ class Bus:
 
         For a worker that has many in flight and wants no task for each. It waits only for room in flight.
         """
-        subject = _subject_of(event)
-        if self._is_blob(event):
-            event = await self._check_in(event)
-        return await self._publisher.post(subject, self.subjects.stream_of(event.subject), self._raw(event), _judge)
+        return await self._writing.post(event)
 
     async def copy(self, recorded: Recorded) -> int:
         """Stores an event of another log with exactly its bytes, under its own ID and subject; raises as `publish`.
 
         What it refers to is stored before, with `store_blob`.
         """
-        subject, raw = _subject_of(recorded.event), recorded.raw
-        self._check_size(recorded.event, raw)
-        stream = self.subjects.stream_of(recorded.event.subject)
-        return await (await self._publisher.post(subject, stream, raw, _judge))
+        return await self._writing.copy(recorded)
 
     async def store_blob(self, data: bytes) -> str:
         """Stores what events refer to, if it is not there yet; returns its reference when it can be read."""
@@ -199,23 +191,7 @@ class Bus:
 
     def post_at_once(self, event: Event) -> asyncio.Future[int] | None:
         """`post` that waits for nothing; None where it would have to: for room in flight, for its data to be stored."""
-        if self._is_blob(event) or not self._publisher.has_room:
-            return None
-        subject = _subject_of(event)
-        return self._publisher.post_at_once(subject, self.subjects.stream_of(event.subject), self._raw(event), _judge)
-
-    def _is_blob(self, event: Event) -> bool:
-        large = memoryview(event.data).nbytes + (memoryview(event.capture).nbytes if event.captured else 0)
-        return large > self.config.inline_limit
-
-    def _raw(self, event: Event) -> bytes:
-        raw = encode(event)
-        self._check_size(event, raw)
-        return raw
-
-    def _check_size(self, event: Event, raw: bytes) -> None:
-        if len(raw) + HEADER_ROOM > self._connection.max_payload:  # the server would end the connection
-            raise PayloadTooLarge(f"event {event.type} {event.subject}", len(raw), self._connection.max_payload)
+        return self._writing.post_at_once(event)
 
     async def fetch_data(self, event: Event) -> bytes:
         """The event's data, from its blob if it has one; raises `BlobLost`."""
@@ -228,16 +204,6 @@ class Bus:
     async def fetch_blob(self, reference: str) -> bytes:
         """What is stored under a `dataref` or `captureref`; raises `BlobLost`."""
         return await self._blobs.fetch(reference)
-
-    async def _check_in(self, event: Event) -> Event:
-        """The event with references in place of what is large: of its data, its capture, or both."""
-        for name, reference in (("data", "dataref"), ("capture", "captureref")):
-            large = bytes(getattr(event, name))
-            if len(large) > self.config.blob_limit:
-                raise PayloadTooLarge(f"{name} of {event.type} {event.subject}", len(large), self.config.blob_limit)
-            if len(large) > self.config.inline_limit // 2:  # so that both fit
-                event = msgspec.structs.replace(event, **{name: NOTHING, reference: await self._blobs.store(large)})
-        return event
 
     # Pools, replies
 
@@ -386,26 +352,3 @@ class Bus:
             recorded = recorded_or_ended(stored)
             if recorded is not None:
                 yield recorded
-
-
-def _judge(raw: bytes, stored: Stored) -> None:
-    """Ours, or whose?"""
-    if stored.data == raw:
-        return
-    holder = event_in(stored)
-    if isinstance(holder, DeadLetter):
-        raise Unreadable(holder)
-    if msgspec.json.decode(raw, type=_Identity).id == holder.event.id:
-        raise EventIdReused(holder)
-    raise Conflict(holder)
-
-
-class _Identity(msgspec.Struct):
-    id: str
-
-
-def _subject_of(event: Event) -> bytes:
-    """The event's subject; raises `InvalidName` for an event that would not be found where it belongs."""
-    if "." in event.rolloutid or "." in event.callkey:
-        raise InvalidName(f"rollout ID {event.rolloutid!r} or call key {event.callkey!r} has a dot in it")
-    return check_subject(event.subject)
