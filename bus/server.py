@@ -16,7 +16,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import sysconfig
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +25,7 @@ from typing import Final, NoReturn, Self
 from bus.connection import MINIMUM_VERSION
 from bus.disk import has_room, until_room, write_error
 from bus.errors import PortInUse, ServerNotStarted, ServerUnfit, StoreInUse
+from bus.processes import not_outliving
 from bus.topology import ENVELOPE_BYTES, LogConfig
 
 _CLAIM_S: Final = 10.0
@@ -44,15 +44,6 @@ _STEADY_S: Final = 60.0
 """A server that ran so long counts as healthy again."""
 _VERSION_S: Final = 10.0
 _MEBIBYTE: Final = 1024 * 1024
-
-_EXECUTE: Final = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-if os.getppid() != int(sys.argv[1]):
-    sys.exit(1)
-os.execv(sys.argv[2], sys.argv[2:])
-"""
-"""Asks the kernel for a signal at the parent's death, which outlasts the exec, and becomes the server."""
 
 
 class EmbeddedServer:
@@ -154,10 +145,8 @@ class EmbeddedServer:
         if port is not None:
             _check_free(port)
         command = [str(self._executable), "-c", _write_configuration(self.directory, self._config, port)]
-        if sys.platform == "linux":
-            command = [sys.executable, "-I", "-S", "-c", _EXECUTE, str(os.getpid()), *command]
         self._process = subprocess.Popen(  # noqa: ASYNC220, S603
-            command,
+            not_outliving(command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

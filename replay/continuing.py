@@ -19,6 +19,7 @@ import msgspec
 
 from bus import Bus, LogConfig
 from bus.overview import pool_states
+from bus.processes import not_outliving
 from bus.run_folder import MATERIALIZED, live
 from contracts.deployments import RunStarted
 from contracts.ids import rollout_id
@@ -116,7 +117,7 @@ async def own_deployment(
     async with AsyncExitStack() as stack:
         report("starting a deployment")
         up = await asyncio.create_subprocess_exec(
-            *_jetgym("up", str(config), *overrides, "--output", str(folder)),
+            *not_outliving(_jetgym("up", str(config), *overrides, "--output", str(folder))),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

@@ -4,6 +4,7 @@ The options that say what to read, the consoles, JSON output, and how a command 
 """
 
 import asyncio
+import signal
 import sys
 from collections.abc import Coroutine, Iterable
 from pathlib import Path
@@ -122,11 +123,30 @@ def by_source(place: Where, names: list[str]) -> list[tuple[Where, list[str]]]:
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a command's coroutine. Ctrl-C cancels it, what it has started is stopped, and the command ends with 130."""
+    """Runs a command's coroutine. Ctrl-C or SIGTERM cancels it, what it has started is stopped; it ends with 130."""
     try:
-        return asyncio.run(work)
+        return asyncio.run(_until_terminated(work))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
+    task = asyncio.current_task()
+    assert task is not None
+    terminated = False
+
+    def terminate() -> None:
+        nonlocal terminated
+        terminated = True
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if terminated:
+            raise KeyboardInterrupt from None
+        raise
 
 
 def write_json(value: object) -> None:

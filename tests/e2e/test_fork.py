@@ -14,6 +14,7 @@ import pytest
 
 from bus import Bus, LogConfig
 from bus.run_folder import live
+from tests.e2e.runs import descendants, runs, until
 from tests.e2e.test_replay import DEADLINE_S, PROJECT, lines, replay, run
 
 
@@ -126,6 +127,24 @@ def test_branches_of_one_state_share_it_and_rebuild_the_session(project: Path) -
     again = lines(replay(project, "fork", forks[1]["rollout_id"], "--at", "end", "--json"))
     assert again[0]["parent"] == forks[1]["rollout_id"]
     assert said(project, again[0]["rollout_id"]) == said(project, forks[1]["rollout_id"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_fork_that_is_ended_leaves_no_deployment_behind(project: Path, number: int) -> None:
+    """Its own has a server and workers: whoever ends the command, or kills it, ends them too."""
+    (first,) = project.glob("results/r*")
+    parent = rollout_of(project, "solver", "--run", first.name)
+    before = set(project.glob("results/f*"))
+    command = [sys.executable, "-P", "-m", "replay", "fork", parent, "--at", "0", "-n", "500"]
+    with subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as forking:
+        until(lambda: any(live(folder) for folder in set(project.glob("results/f*")) - before))
+        below = descendants(forking.pid)
+        forking.send_signal(number)
+        forking.wait(DEADLINE_S)
+    assert forking.returncode == (130 if number == signal.SIGTERM else -number)
+    assert len(below) > 3
+    until(lambda: not any(map(runs, below)))
 
 
 def test_r7_the_exit_code_says_whether_the_reward_is_the_parents(deployed: tuple[Path, str]) -> None:
