@@ -4,11 +4,13 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 import uvloop
 
 from bus import Bus, LogConfig
+from tests.bus.own_server import OwnServer
 from tests.bus.proxy import Proxy
 from tests.conftest import docker_problem
 
@@ -55,6 +57,14 @@ async def open_bus(config: LogConfig) -> AsyncIterator[Open]:
 @pytest.fixture
 async def bus(url: str, open_bus: Open) -> Bus:
     return await open_bus(url)
+
+
+@pytest.fixture
+async def own(new_directory: Callable[[], Path]) -> AsyncIterator[OwnServer]:
+    """A server that the test starts, and ends as it likes."""
+    own = OwnServer(new_directory())
+    yield own
+    await own.end()
 
 
 @pytest.fixture

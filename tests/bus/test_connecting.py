@@ -1,17 +1,17 @@
 """Connecting: who cannot, or is not let in, hears why, and what to do."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from bus import Bus, EmbeddedServer, LogConfig, Unreachable
+from bus import Bus, LogConfig, Unreachable
 from bus.errors import ServerUnfit
 from bus.server import find_binary
 from tests.bus.conftest import Open
 from tests.bus.events import free_port, request, until
+from tests.bus.own_server import OwnServer
 
 
 async def test_a_dead_server_is_one_clear_error_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,40 +33,31 @@ def locked(tmp_path: Path) -> Path:
 
 
 async def test_who_is_not_let_in_hears_what_to_do(
-    new_directory: Callable[[], Path], locked: Path, monkeypatch: pytest.MonkeyPatch
+    own: OwnServer, locked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once, however often it was tried."""
     monkeypatch.setattr("bus.connection._CONNECT_S", 1.0)
-    server = await EmbeddedServer.start(new_directory(), LogConfig(), binary=locked)
-    try:
-        with capture_logs() as logs, pytest.raises(Unreachable, match=r"Authorization Violation.*give that user"):
-            await Bus.connect(server.url, LogConfig(), name="test/none/w", writer="w")
-        assert logs == []
-        assert server.log_file.read_text().count("authentication error") > 1
-    finally:
-        await server.stop()
+    await own.start(binary=locked)
+    with capture_logs() as logs, pytest.raises(Unreachable, match=r"Authorization Violation.*give that user"):
+        await Bus.connect(own.url, LogConfig(), name="test/none/w", writer="w")
+    assert logs == []
+    assert own.running.log_file.read_text().count("authentication error") > 1
 
 
-async def test_who_is_not_let_in_any_more_hears_it_once_an_outage(
-    new_directory: Callable[[], Path], locked: Path, open_bus: Open
-) -> None:
+async def test_who_is_not_let_in_any_more_hears_it_once_an_outage(own: OwnServer, locked: Path, open_bus: Open) -> None:
     """With the next step, and it goes on when it is let in again."""
-    directory, settings = new_directory(), LogConfig()
-    server = await EmbeddedServer.start(directory, settings)
-    try:
-        bus = await open_bus(server.url)
-        for outage in (1, 2):
-            with capture_logs() as logs:
-                await server.stop()
-                server = await EmbeddedServer.start(directory, settings, port=server.port, binary=locked)
-                await until(lambda: server.log_file.read_text().count("authentication error") > 3 * outage)  # noqa: B023
-                await server.stop()
-                server = await EmbeddedServer.start(directory, settings, port=server.port)
-                assert await bus.publish(request(bus, f"r{outage}")) == outage
-            (told,) = [line for line in logs if line["event"] == "not_let_in"]
-            assert told["hint"].startswith("trying again; its config says whom it lets in: give that user")
-    finally:
-        await server.stop()
+    await own.start()
+    bus = await open_bus(own.url)
+    for outage in (1, 2):
+        with capture_logs() as logs:
+            await own.stop()
+            await own.start(binary=locked)
+            await until(lambda: own.running.log_file.read_text().count("authentication error") > 3 * outage)  # noqa: B023
+            await own.stop()
+            await own.start()
+            assert await bus.publish(request(bus, f"r{outage}")) == outage
+        (told,) = [line for line in logs if line["event"] == "not_let_in"]
+        assert told["hint"].startswith("trying again; its config says whom it lets in: give that user")
 
 
 async def test_something_else_that_listens_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:

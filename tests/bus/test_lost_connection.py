@@ -1,50 +1,34 @@
 """A connection that hears nothing any more is made anew, whatever ended it."""
 
 import asyncio
-import os
-import signal
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from bus import Bus, EmbeddedServer, LogConfig, Unreachable
+from bus import Bus, Unreachable
 from bus.room import largest_stream
 from tests.bus.conftest import Open
 from tests.bus.events import request, until
+from tests.bus.own_server import OwnServer
 
 SOON_S = 20.0
 """Less than the 30 s in which the client would find out by its pings."""
 
 
-async def stop(server: EmbeddedServer) -> None:
-    """SIGSTOP, and it stands still."""
-    os.kill(server.pid, signal.SIGSTOP)
-    await until(lambda: stands_still(server.pid))
-
-
-def stands_still(process: int) -> bool:
-    return all(" T " in thread.read_text() for thread in Path(f"/proc/{process}/task").glob("*/stat"))
-
-
-async def test_an_answer_to_who_has_given_up_ends_nothing(new_directory: Callable[[], Path], open_bus: Open) -> None:
+async def test_an_answer_to_who_has_given_up_ends_nothing(own: OwnServer, open_bus: Open) -> None:
     """B3: a flush that timed out, and whose pong came later, ended the client's reading for ever."""
-    server = await EmbeddedServer.start(new_directory(), LogConfig())
-    try:
-        bus = await open_bus(server.url)
-        changes: list[bool] = []
-        bus.on_connection(changes.append)
-        await stop(server)
-        with pytest.raises(NatsError):
-            await bus._connection.wire.flush(1)
-        os.kill(server.pid, signal.SIGCONT)
-        async with asyncio.timeout(SOON_S):
-            assert await bus.publish(request(bus, "r1")) == 1
-        assert changes == []
-    finally:
-        await server.stop()
+    await own.start()
+    bus = await open_bus(own.url)
+    changes: list[bool] = []
+    bus.on_connection(changes.append)
+    await own.stand_still()
+    with pytest.raises(NatsError):
+        await bus._connection.wire.flush(1)
+    own.go_on()
+    async with asyncio.timeout(SOON_S):
+        assert await bus.publish(request(bus, "r1")) == 1
+    assert changes == []
 
 
 async def test_a_reader_that_ends_by_an_exception_is_a_lost_connection(bus: Bus) -> None:
@@ -88,42 +72,34 @@ async def test_attempts_to_reconnect_end_though_a_cancellation_meets_their_resul
 
 
 async def test_who_waits_for_an_answer_hears_at_once_that_the_connection_is_lost_for_good(
-    new_directory: Callable[[], Path], open_bus: Open
+    own: OwnServer, open_bus: Open
 ) -> None:
     """B3: nothing more can come, so nothing is asked again."""
-    server = await EmbeddedServer.start(new_directory(), LogConfig())
-    try:
-        bus = await open_bus(server.url)
-        await stop(server)
-        asking = asyncio.create_task(largest_stream(bus))
-        await asyncio.sleep(0)
-        await bus._connection.wire.close()  # as nats-py does when the server refuses the connection
-        async with asyncio.timeout(SOON_S):
-            with pytest.raises(Unreachable, match="ended the connection"):
-                await asking
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
-        await server.stop()
+    await own.start()
+    bus = await open_bus(own.url)
+    await own.stand_still()
+    asking = asyncio.create_task(largest_stream(bus))
+    await asyncio.sleep(0)
+    await bus._connection.wire.close()  # as nats-py does when the server refuses the connection
+    async with asyncio.timeout(SOON_S):
+        with pytest.raises(Unreachable, match="ended the connection"):
+            await asking
 
 
 async def test_what_cannot_be_sent_does_not_keep_a_lost_connection_from_being_made_anew(
-    new_directory: Callable[[], Path], open_bus: Open
+    own: OwnServer, open_bus: Open
 ) -> None:
-    server = await EmbeddedServer.start(new_directory(), LogConfig())
-    try:
-        bus = await open_bus(server.url)
-        changes: list[bool] = []
-        bus.on_connection(changes.append)
-        await stop(server)
-        for _ in range(40):  # more than the kernel takes from us
-            bus._connection.send(b"nobody", b"", b"x" * 500_000)
-        reading = bus._connection.wire._reading_task
-        assert reading is not None
-        reading.cancel()
-        async with asyncio.timeout(SOON_S):
-            await until(lambda: changes == [False])
-            os.kill(server.pid, signal.SIGCONT)
-            assert await bus.publish(request(bus, "r1")) == 1
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
-        await server.stop()
+    await own.start()
+    bus = await open_bus(own.url)
+    changes: list[bool] = []
+    bus.on_connection(changes.append)
+    await own.stand_still()
+    for _ in range(40):  # more than the kernel takes from us
+        bus._connection.send(b"nobody", b"", b"x" * 500_000)
+    reading = bus._connection.wire._reading_task
+    assert reading is not None
+    reading.cancel()
+    async with asyncio.timeout(SOON_S):
+        await until(lambda: changes == [False])
+        own.go_on()
+        assert await bus.publish(request(bus, "r1")) == 1
