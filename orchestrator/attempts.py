@@ -13,6 +13,7 @@ import msgspec
 
 from bus import Bus, Conflict, DeadLetter
 from bus.errors import BlobLost
+from components.workers.cancellations import cancelled_because
 from contracts.events import Recorded
 from contracts.ids import ROOT_CALL, RolloutId, attempt_id, first_attempt
 from contracts.rollouts import RolloutRequest
@@ -85,7 +86,7 @@ async def ask_again(bus: Bus, rollout: str, cause: str) -> RolloutId:
 async def ask_once_more(bus: Bus, rollout: str, cause: str) -> RolloutId:
     """Asks for an attempt after the latest one of a rollout; returns the ID of that which is under way then.
 
-    Raises `NotAgain`, also where the latest one did not fail, and `BusError`.
+    Raises `NotAgain`, also where the latest one did not fail, or it is cancelled for good, and `BusError`.
     """
     _, request = await request_of_rollout(bus, rollout)
     latest = RolloutId(rollout)
@@ -93,6 +94,9 @@ async def ask_once_more(bus: Bus, rollout: str, cause: str) -> RolloutId:
         latest, request = later
     if latest != rollout and await bus.last(bus.subjects.ended(request.run_id, latest)) is None:
         return latest
+    reason = await cancelled_because(bus, request.run_id, first_attempt(latest, request.attempt))
+    if reason is not None:
+        raise NotAgain(f"it, or its whole run, was cancelled ({reason}), and so would be each further attempt")
     return await ask_again(bus, latest, cause)
 
 

@@ -96,10 +96,12 @@ async def cancel_run(bus: Bus, run: str, reason: str) -> bool:
     return any(said)
 
 
-async def cancelled_because(bus: Bus, run: str) -> str | None:
-    """Why a run was cancelled; None if it was not."""
-    recorded = await bus.last(bus.subjects.cancel_run(0, run))
-    return None if recorded is None else _reason(recorded)
+async def cancelled_because(bus: Bus, run: str, *rollouts: str) -> str | None:
+    """Why a run, or one of these rollouts of it, was cancelled; None if none was."""
+    for subject in (bus.subjects.cancel_run(0, run), *(bus.subjects.cancel(run, rollout) for rollout in rollouts)):
+        if (recorded := await bus.last(subject)) is not None:
+            return _reason(recorded)
+    return None
 
 
 async def until_cancelled(bus: Bus, run: str) -> str:

@@ -9,6 +9,7 @@ from bus import Bus, DeadLetter
 from bus.deadletter import Reason
 from bus.letters import Letter, letter, letters
 from bus.overview import overview
+from components.workers.cancellations import cancel, cancel_run
 from contracts.events import Event
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import RolloutFailure, RolloutRequest
@@ -123,6 +124,20 @@ async def test_the_letter_of_an_attempt_that_another_followed_asks_for_one_after
     await end(bus, "run-0-a3", "completed")
     with pytest.raises(NotAgain, match="rollout run-0-a3 ended as completed, it did not fail"):
         await requeue(bus, dead[1])
+    assert (await overview(bus)).dead == 1
+
+
+@pytest.mark.parametrize("whole_run", [True, False], ids=["its run", "its first attempt"])
+async def test_what_is_cancelled_is_not_asked_for_again(bus: Bus, whole_run: bool) -> None:
+    """It would end as cancelled at once: a cancellation is for good."""
+    await ask(bus, "run-0")
+    await end(bus, "run-0")
+    await requeue(bus, await bury(bus, request(bus, "run-0"), "models", "policy"))
+    event, _ = await again(bus, "run-0-a1")
+    await end(bus, "run-0-a1")
+    await (cancel_run(bus, RUN, "wrong key") if whole_run else cancel(bus, RUN, "run-0", "wrong key"))
+    with pytest.raises(NotAgain, match=r"was cancelled \(wrong key\), and so would be each further attempt"):
+        await requeue(bus, await bury(bus, event, seq=2))
     assert (await overview(bus)).dead == 1
 
 
