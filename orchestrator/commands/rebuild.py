@@ -1,5 +1,7 @@
 """`jetgym rebuild`: writes a run's result files anew, from the log alone."""
 
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +37,9 @@ def rebuild(
 ) -> None:
     """Writes rollouts.jsonl and failures.jsonl anew from the log, equal line for line.
 
+    Where the log has several partitions, the lines of one stand before those
+    of the next.
+
     Where metrics.json is not there or damaged, it is written too, without what
     components say of their own rollouts: of an interrupted run, or of forks.
     Where materialized_inputs.jsonl is not what the run began with, it is
@@ -54,7 +59,7 @@ def rebuild(
 
 
 async def _rebuild(directory: Path, run: str | None, place: LogPlace, namespace: str | None) -> int:
-    before = {name: digest_of(directory / name) for name in (ROLLOUTS, FAILURES, METRICS, MATERIALIZED)}
+    before = _contents(directory)
     with Steps() as report, RunFiles(directory):
         report("opening the log")
         async with open_place(place, namespace, directory) as bus:
@@ -75,11 +80,24 @@ async def _rebuild(directory: Path, run: str | None, place: LogPlace, namespace:
             if not has_metrics(directory, run):
                 summary.write(directory)
             await _mend_inputs(bus, run, directory / MATERIALIZED)
-    for name, was in before.items():
-        if digest_of(directory / name) != was:
+    for name, now in _contents(directory).items():
+        if now != (was := before[name]):
             told = "was not there" if was is None else "was not what the log says"
             console.print(f"{name} {told}: it is written anew", markup=False)
     return count
+
+
+def _contents(directory: Path) -> dict[str, str | int | None]:
+    """Of each file what two equal ones have in common; None where there is none."""
+    lines = {name: lines_of(directory / name) for name in (ROLLOUTS, FAILURES)}
+    return lines | {name: digest_of(directory / name) for name in (METRICS, MATERIALIZED)}
+
+
+def lines_of(path: Path) -> int | None:
+    """A number that stands for the lines of a file in whatever order; None where there is none."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        return sum(int.from_bytes(sha256(line).digest(), "big") for line in file)
+    return None
 
 
 async def _mend_inputs(bus: Bus, run: str, path: Path) -> None:
