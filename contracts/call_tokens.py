@@ -21,7 +21,6 @@ Logprobs: TypeAlias = npt.NDArray[np.float32]
 
 NOT_CAPTURED: Final = "its tokens were not captured"
 _INSTANCE: Final = 3
-_NONE: Final = b"null"
 _NO_IDS: Final[Ids] = np.empty(0, np.int32)
 _NO_LOGPROBS: Final[Logprobs] = np.empty(0, np.float32)
 
@@ -131,8 +130,9 @@ class ModelEvents:
     def capture(self, key: str) -> Capture | None:
         """The capture of an answered call; None where there is none. Raises `BlobMissing`, `msgspec.DecodeError`."""
         event = self.replies[key].event
-        raw = _resolved(event, event.captureref, event.capture, self.blobs)
-        return None if raw == _NONE else read_capture(raw)
+        if not event.captured:
+            return None
+        return read_capture(_resolved(event, event.captureref, event.capture, self.blobs))
 
     def blank(self, key: str, flaw: str) -> CallTokens:
         """A call of which no tokens are known."""

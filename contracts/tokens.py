@@ -89,6 +89,13 @@ def unpack_logprobs(packed: bytes) -> Sequence[float]:
 
 
 _DECODER: Final = msgspec.json.Decoder(Capture)
+_TOKENS, _FLAW = b'"generated":', b'"flaw":'
+"""The names of fields: no text in a capture has them in it, since its quotes would be escaped."""
+
+
+def glance(raw: bytes) -> tuple[bool, bool]:
+    """Whether a capture has tokens, and whether it has a flaw; without decoding it, which costs as its tokens do."""
+    return _TOKENS in raw, _FLAW in raw
 
 
 def read_capture(raw: bytes | msgspec.Raw) -> Capture:

@@ -226,7 +226,7 @@ def _generated(told: _Told, call: Call) -> tuple[Any, Any] | None:
         return None
     event = call.replied.event
     raw = told.trajectory.blobs.get(event.captureref) if event.captureref else event.capture
-    if raw is None or bytes(raw) == b"null":
+    if raw is None or not event.captured:
         return None
     try:
         capture = read_capture(raw)

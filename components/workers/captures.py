@@ -60,12 +60,12 @@ class Captures:
                 requests[event.callkey] = await self._bus.fetch_data(event)
             elif event.type == "model.replied":
                 replies[event.callkey] = await self._bus.fetch_data(event)
-                if event.source.startswith(f"models/{self._instance}/"):
+                if event.captured and event.source.startswith(f"models/{self._instance}/"):
                     raw[event.callkey] = await self._bus.fetch_capture(event)
         calls, tokens = ModelCalls(requests, replies), dict[str, bytes]()
-        for call in (call for call, captured in raw.items() if captured != bytes(NOTHING)):
+        for call, captured in raw.items():
             try:
-                capture = read_capture(raw[call])
+                capture = read_capture(captured)
                 if capture.has_tokens:
                     cited = capture.cited
                     before = tokens[cited.call][: WIDTH * cited.count] if cited is not None else b""

@@ -9,8 +9,9 @@ from datetime import datetime
 
 import msgspec
 
-from contracts.events import NOTHING, Event
+from contracts.events import Event
 from contracts.rollouts import ModelStats, RolloutStats, Timings, Usage, counted, together
+from contracts.tokens import glance
 
 
 class _Usage(msgspec.Struct):
@@ -27,8 +28,6 @@ class _Ended(msgspec.Struct):
     stats: RolloutStats | None = None
 
 
-_TOKENS, _FLAW = b'"generated":', b'"flaw":'
-"""No text in a capture has them in it: its quotes would be escaped."""
 _REPLY = msgspec.json.Decoder(_Reply)
 _ENDED = msgspec.json.Decoder(_Ended)
 
@@ -129,10 +128,10 @@ class _Model:
         self.policy: tuple[int, int] | None = None
 
     def add_call(self, reply: Event, counted: int) -> None:
-        """By the names of the fields that a capture has: to decode the tokens of each call would cost too much."""
-        capture = b"" if reply.captureref or reply.capture == NOTHING else bytes(reply.capture)
-        captured, tokens = bool(reply.captureref) or _TOKENS in capture, reply.generated or counted
-        flawed = _FLAW in capture
+        captured = flawed = False
+        if reply.captured:  # what is so large that it is elsewhere has tokens
+            captured, flawed = (True, False) if reply.captureref else glance(bytes(reply.capture))
+        tokens = reply.generated or counted
         self.add(ModelStats(captured=int(captured), flawed=int(flawed), generated=tokens, policy=reply.policy))
 
     def add(self, more: ModelStats) -> None:

@@ -7,6 +7,7 @@ from contracts.tokens import (
     Capture,
     CitedTokens,
     PolicySpan,
+    glance,
     pack_ids,
     pack_logprobs,
     read_capture,
@@ -31,6 +32,13 @@ def test_bytes_that_are_no_whole_number_of_tokens_are_refused() -> None:
 def test_what_is_no_token_id_is_refused(ids: list[int]) -> None:
     with pytest.raises((OverflowError, TypeError)):
         pack_ids(ids)
+
+
+def test_a_glance_at_a_capture_tells_what_reading_it_would() -> None:
+    """Whatever its texts say; a policy version alone is neither."""
+    tokens = Capture(prompt=b"1234", generated=b"1234", logprobs=b"1234", tokenizer='"flaw":')
+    for capture in (Capture(), Capture(policy=(1, 1)), tokens, Capture(flaw='it said "generated": and "flaw": itself')):
+        assert glance(msgspec.json.encode(capture)) == (capture.has_tokens, bool(capture.flaw))
 
 
 def test_a_capture_comes_back_as_it_was() -> None:
