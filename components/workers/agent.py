@@ -9,7 +9,6 @@ held without going on.
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -19,15 +18,15 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from bus import Bus, BusError, Pool, Replies, Unreachable
+from bus import Bus, Pool, Replies, Unreachable
 from bus.deadletter import Reason
 from bus.errors import BlobLost, BusClosed, Unreadable
-from bus.room import LogRoom
 from components.agents.base import Agent, AgentConfig
 from components.durable import Call, Execution, NondeterminismError, Reply, UnknownReply
 from components.workers import adoption
 from components.workers.calls import Calls, Posted, Unsendable
 from components.workers.cancellations import Cancellations, cancel, cancelled
+from components.workers.deadlines import strike_overdue
 from components.workers.ending import ending, failure
 from components.workers.ends import end_dead, write_end
 from components.workers.execution import execution_of
@@ -42,8 +41,6 @@ from contracts.rollouts import RolloutRequest, RolloutResult, RolloutStats
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
 CANCEL_S: Final = 0.05
 """Seconds in which cancellations are collected: for any number of them, what is held is looked through once."""
-SWEEP_S: Final = 1.0
-"""Seconds between two looks for rollouts past their deadline."""
 GIVE_BACK_S: Final = 1.0
 """Seconds after which a rollout that is given back goes to a worker again."""
 ADOPTIONS: Final = 64
@@ -96,7 +93,8 @@ class AgentWorker:
     async def serve(self) -> None:
         """Takes rollouts until the pool is stopped."""
         watching = [asyncio.create_task(self._fence(number)) for number in range(self._bus.config.partitions)]
-        watching += [asyncio.create_task(self._sweep()), asyncio.create_task(self._cancellations.follow())]
+        deadlines = strike_overdue(self._bus, self._config.deadline_s, self._rollouts, self._overdue)
+        watching += [asyncio.create_task(deadlines), asyncio.create_task(self._cancellations.follow())]
         tasks = {asyncio.create_task(self._take()), *watching}
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -360,35 +358,13 @@ class AgentWorker:
                 self._idle.set()
         rollout.close()
 
-    async def _sweep(self) -> None:
+    def _overdue(self, rollout: Rollout) -> None:
         deadline_s = self._config.deadline_s
         log = self._log.bind(key="deadline_s", seconds=deadline_s, error="deadline")
-        room, looked = LogRoom(self._bus), time.monotonic()
-        while True:
-            await asyncio.sleep(SWEEP_S)
-            await self._until_log_serves(room)
-            before, looked = looked, time.monotonic()
-            if (rest := looked - before - SWEEP_S) > SWEEP_S:  # nothing could go on, so the time does not count
-                for rollout in self._rollouts.values():
-                    rollout.started = min(looked, rollout.started + rest)
-            begun = looked - deadline_s
-            for rollout in [each for each in self._rollouts.values() if each.started < begun and not each.ended]:
-                message = f"the rollout took longer than its deadline_s of {deadline_s:g} seconds"
-                log.warning("deadline.struck", rollout=rollout.id, call=rollout.event.callkey)
-                rollout.ended = True
-                self._spawn(rollout, self._fail(rollout, CallError(kind="deadline", message=message)))
-
-    async def _until_log_serves(self, room: LogRoom) -> None:
-        """Returns when the log answers and has room."""
-        while True:
-            try:
-                if await room.full() is None and not self._bus.log_full:
-                    return
-            except BusClosed:
-                raise
-            except BusError:
-                pass  # whose own outage is told by the connection
-            await asyncio.sleep(SWEEP_S)
+        log.warning("deadline.struck", rollout=rollout.id, call=rollout.event.callkey)
+        rollout.ended = True
+        message = f"the rollout took longer than its deadline_s of {deadline_s:g} seconds"
+        self._spawn(rollout, self._fail(rollout, CallError(kind="deadline", message=message)))
 
     # --- steps -------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from bus import EmbeddedServer, LogConfig
-from components.workers.agent import SWEEP_S
+from components.workers.deadlines import LOOK_S
 from components.workers.stops import say_stopping
 from contracts.events import Event, Recorded
 from contracts.ids import slot_of
@@ -271,7 +271,7 @@ async def test_the_time_in_which_a_deployment_was_down_does_not_count_for_a_dead
     async with Deployment(server, log, instances(tmp_path, deadline_s=deadline_s)) as deployment:
         await deployment.start("stage")
         first = await deployment.start_one("puppet", worker="first", fails_at=2.0)
-        await deployment.ask("r", {"plan": [["model"], ["sleep", 3 * SWEEP_S]]})
+        await deployment.ask("r", {"plan": [["model"], ["sleep", 3 * LOOK_S]]})
         await first.failed.wait()
         if polite:
             await say_stopping(deployment.bus, "first", "agents", "puppet")

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from bus import EmbeddedServer, LogConfig
 from bus.room import largest_stream, set_bound
-from components.workers import agent
+from components.workers import deadlines
 from contracts.rollouts import RolloutFailure, RolloutResult
 from tests.e2e.workers import Deployment, Instance
 
@@ -93,7 +93,7 @@ async def test_what_waits_for_the_log_longer_than_its_deadline_goes_on_afterward
     hinder: Callable[[Deployment, EmbeddedServer], Awaitable[Callable[[], Awaitable[None]]]],
 ) -> None:
     """B9, E8: the deadline is for the rollout, not for a log that takes nothing."""
-    monkeypatch.setattr(agent, "SWEEP_S", SHORT_S)
+    monkeypatch.setattr(deadlines, "LOOK_S", SHORT_S)
     deadline_s = 10 * SHORT_S
     server = await EmbeddedServer.start(tmp_path / "server", config)
     try:
