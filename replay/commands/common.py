@@ -19,7 +19,7 @@ from contracts.errors import InvalidName
 from contracts.ids import check_name
 from replay.errors import Misused, UnknownName
 from replay.facts import Facts
-from replay.names import find_rollout
+from replay.names import LAST, find_rollout
 from replay.opening import Where, choose, run_in
 from replay.places import read_config
 from replay.rows import rows
@@ -118,7 +118,7 @@ def by_source(place: Where, names: list[str]) -> list[tuple[Where, list[str]]]:
     found: dict[str, list[str]] = {}
     for name in names:
         run = choose(place, name)
-        found.setdefault(run.run_id if run.noted else str(run.path), []).append(name)
+        found.setdefault(run.run_id if run.noted and name == LAST else str(run.path), []).append(name)
     return [(msgspec.structs.replace(place, run=run), inside) for run, inside in found.items()]
 
 

@@ -10,7 +10,18 @@ from typing import Annotated, BinaryIO, Final, Literal
 import msgspec
 import typer
 
-from replay.commands.common import Files, Json, Namespace, Run, Url, errors, run_async, where, write_json
+from replay.commands.common import (
+    Files,
+    Json,
+    Namespace,
+    Run,
+    Url,
+    by_source,
+    errors,
+    run_async,
+    where,
+    write_json,
+)
 from replay.errors import CannotExport, Misused, NoSource, UnknownName
 from replay.exports.chrome import trace_events
 from replay.exports.conversation import chat_line, items_line
@@ -28,16 +39,18 @@ from replay.trajectory import Trajectory
 
 Format = Literal["events", "chat", "items", "samples", "golden", "otlp", "chrome", "html"]
 FORMATS: Final = ("events", "chat", "items", "samples", "golden", "otlp", "chrome", "html")
+_LINES: Final = ("chat", "items", "samples", "otlp")
+"""Where each line stands for itself, whichever log it is from."""
 
 
-class Exported(msgspec.Struct, frozen=True, kw_only=True):
+class Exported(msgspec.Struct, kw_only=True):
     """What was written, as `--json` tells it."""
 
     format: str
-    rollouts: int
-    left_out: dict[str, str]
+    rollouts: int = 0
+    left_out: dict[str, str] = {}
     """Rollouts that the format cannot say, and why."""
-    scrubbed: int
+    scrubbed: int = 0
     """Secrets that were replaced, of a golden file."""
     output: str
 
@@ -127,22 +140,24 @@ def export(
 
 
 async def _export(place: Where, names: list[str], wish: _Wish, output: Path | None) -> Exported:
-    async with open_source(place, names[0] if len(names) == 1 else None) as source:
-        run = await run_in(source, place, names[0] if len(names) == 1 else None)
-        ids, runs, started = await _chosen(source, names, run)
-        if wish.format == "html" and len(ids) > 1:
-            raise Misused(f"a page tells one rollout, and {len(ids):,} are meant: name one")
-        exporter = _Exporter(source, await facts_of(source), wish)
-        with _opened(output) as write:
-            async for chunk in exporter.chunks(ids, runs, started):
-                write(chunk)
-    return Exported(
-        format=wish.format,
-        rollouts=len(ids) - len(exporter.left_out),
-        left_out=exporter.left_out,
-        scrubbed=exporter.scrubber.found,
-        output=str(output or "-"),
-    )
+    told = Exported(format=wish.format, output=str(output or "-"))
+    logs = by_source(place, names)
+    if len(logs) > 1 and wish.format not in _LINES:
+        where = ", ".join(str(log.run) for log, _ in logs)
+        raise Misused(f"these rollouts are in several logs, {where}: name those of one for {wish.format}")
+    with _opened(output) as write:
+        for log, inside in logs:
+            async with open_source(log) as source:
+                ids, runs, started = await _chosen(source, inside, await run_in(source, log))
+                if wish.format == "html" and len(ids) > 1:
+                    raise Misused(f"a page tells one rollout, and {len(ids):,} are meant: name one")
+                exporter = _Exporter(source, await facts_of(source), wish)
+                async for chunk in exporter.chunks(ids, runs, started):
+                    write(chunk)
+            told.rollouts += len(ids) - len(exporter.left_out)
+            told.left_out |= exporter.left_out
+            told.scrubbed += exporter.scrubber.found
+    return told
 
 
 class _Request(msgspec.Struct):

@@ -148,6 +148,21 @@ def test_export_says_what_it_wrote_and_never_over_a_file(replay: Replay, log: Pa
     assert json.loads((tmp_path / "x.json").read_text())["traceEvents"]
 
 
+def test_export_finds_rollouts_by_their_ids_wherever_they_are(replay: Replay, tmp_path: Path) -> None:
+    """Events are of one log; lines that stand for themselves may be of several."""
+    for run in ("r1", "r2"):
+        write(tmp_path / "log.jsonl", recorded_run(2, runs=(run,)))
+        assert replay("import", tmp_path / "log.jsonl", "--output", tmp_path / "results" / run)[0] == 0
+    for older in ("r1", "r2"):
+        code, out, _ = replay("export", f"{older}-00001-00", f"{older}-00000-00", "--format", "chat")
+        assert (code, len(out.splitlines())) == (0, 2)
+    code, out, _ = replay("export", "r1-00001-00", "r2-00000-00", "--format", "items")
+    assert (code, [json.loads(line)["rollout_id"] for line in out.splitlines()]) == (0, ["r1-00001-00", "r2-00000-00"])
+    code, out, err = replay("export", "r1-00001-00", "r2-00000-00")
+    assert (code, out) == (2, "")
+    assert "in several logs, results/r1, results/r2: name those of one" in " ".join(err.split())
+
+
 def test_export_of_samples_is_a_line_for_each_where_tokens_were_captured(replay: Replay, tmp_path: Path) -> None:
     """The other rollouts are named, with what to do."""
     recorder = recorded_run(2)
