@@ -182,7 +182,9 @@ def _outcome_style(row: Row) -> str:
 
 
 def _state(run: RunRow) -> str:
-    return run.state if run.state == "ended" else f"{run.state} {run.ended:,}/{run.asked:,}"
+    if run.state == "ended" or run.ended is None or run.asked is None:
+        return run.state
+    return f"{run.state} {run.ended:,}/{run.asked:,}"
 
 
 def _directory(run: RunRow) -> str:
@@ -204,9 +206,9 @@ ROLLOUTS: Final[Sequence[Column[Row]]] = (
 RUNS: Final[Sequence[Column[RunRow]]] = (
     Column("run", lambda run: run.run_id, style=_bold),
     Column("state", _state),
-    Column("done", lambda run: str(run.completed), right=True, need=2),
-    Column("failed", lambda run: str(run.failed), right=True, need=1),
-    Column("cancelled", lambda run: str(run.cancelled), right=True, need=5),
+    Column("done", lambda run: _count(run.completed), right=True, need=2),
+    Column("failed", lambda run: _count(run.failed), right=True, need=1),
+    Column("cancelled", lambda run: _count(run.cancelled), right=True, need=5),
     Column("reward", lambda run: _number(run.mean_reward), right=True),
     Column("time", lambda run: _seconds(run.wall_s), right=True, need=3),
     Column("started", lambda run: f"{run.started:%m-%d %H:%M}", need=4),

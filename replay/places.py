@@ -43,7 +43,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
         Others may be in the log of a run's own server too: forks, and whatever was asked for at its URL.
         """
-        return self.run_id if self.noted or (self.path / MATERIALIZED).is_file() else None
+        own = any((self.path / name).is_file() for name in (MATERIALIZED, METRICS))
+        return self.run_id if self.noted or own else None
 
 
 def place(path: Path) -> Place | None:
@@ -58,12 +59,12 @@ def places(results: Path) -> list[Place]:
     """The runs below a directory, the newest first, those of trainers that had a deployment of their own too.
 
     A start that failed before it asked for a rollout is none, and neither is a deployment that others ran on. Of a run
-    that was imported too, the first directory counts: its own. Forks are a run beside the one in whose log they are.
+    that was imported too, the first directory counts: its own, and of forks the one in whose log they were made.
     """
     folders = {path.parent for name in (MATERIALIZED, METRICS) for path in results.glob(f"*/{name}")}
     found = [run for folder in folders if (run := place(folder)) is not None]
     known = {run.run_id for run in found}
-    for path in sorted({path.parent for name in (IMPORTED, FORKS) for path in results.glob(f"*/{name}")}):
+    for path in (path.parent for name in (FORKS, IMPORTED) for path in sorted(results.glob(f"*/{name}"))):
         runs = {run.run_id: run for run in noted(path, _Noted) if run.run_id not in known}
         known.update(runs)
         found += [Place(path=path, run_id=run.run_id, started=run.started, noted=True) for run in runs.values()]

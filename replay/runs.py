@@ -13,22 +13,23 @@ import msgspec
 
 from bus.run_folder import FAILURES, FORKS, IMPORTED, MATERIALIZED, METRICS, ROLLOUTS, live, noted
 from replay.facts import facts_of
-from replay.places import places
+from replay.places import Place, places
 from replay.rows import Row, rows
 from replay.source import Source
 
 
 class RunRow(msgspec.Struct, kw_only=True):
-    """A run at a glance."""
+    """A run at a glance. Numbers are None where its directory does not tell them: of trainers and of open forks."""
 
     run_id: str
     state: Literal["ended", "running", "interrupted", "unfinished"]
-    """`interrupted` where nothing runs it on; `unfinished` in a log, which does not tell whether something does."""
-    asked: int
+    """`interrupted` where nothing runs it on; `unfinished` in a log, which does not tell whether something does, and of
+    forks whose command ended before they did."""
+    asked: int | None = None
     """Rollouts that it asked for, or still will."""
-    completed: int = 0
-    failed: int = 0
-    cancelled: int = 0
+    completed: int | None = None
+    failed: int | None = None
+    cancelled: int | None = None
     mean_reward: float | None = None
     wall_s: float | None = None
     """Seconds from its first request to its last end."""
@@ -37,8 +38,10 @@ class RunRow(msgspec.Struct, kw_only=True):
     """Its directory."""
 
     @property
-    def ended(self) -> int:
+    def ended(self) -> int | None:
         """Rollouts that have ended."""
+        if self.completed is None or self.failed is None or self.cancelled is None:
+            return None
         return self.completed + self.failed + self.cancelled
 
 
@@ -51,7 +54,10 @@ class _Metrics(msgspec.Struct):
     failed: int = 0
     cancelled: int = 0
     reward: _Reward = msgspec.field(default_factory=_Reward)
+    started: datetime | None = None
+    """When the last command of the run began, of which are the seconds."""
     wall_s: float | None = None
+    ended_earlier: int = 0
 
 
 class _MetricsFile(msgspec.Struct):
@@ -59,14 +65,8 @@ class _MetricsFile(msgspec.Struct):
 
 
 def local_runs(results: Path) -> list[RunRow]:
-    """The runs whose directories are below `results`, the newest first; not those of trainers, which have no end."""
-    found = []
-    for run in places(results):
-        if run.noted:
-            found.append(_noted_run(run.path, run.run_id))
-        elif (run.path / MATERIALIZED).exists():
-            found.append(_local_run(run.path, run.run_id, run.started))
-    return found
+    """The runs whose directories are below `results`, the newest first."""
+    return [_local_run(run) for run in places(results)]
 
 
 async def note_imported(folder: Path, source: Source) -> None:
@@ -80,7 +80,7 @@ def note_forks(folder: Path, run_id: str, started: datetime, asked: int, forks: 
 
     Raises `OSError`.
     """
-    sums = _Sums()
+    sums = Sums()
     for row in forks:
         sums.add(row)
     (run,) = sums.runs({run_id: asked}) or [RunRow(run_id=run_id, state="unfinished", asked=asked, started=started)]
@@ -88,57 +88,72 @@ def note_forks(folder: Path, run_id: str, started: datetime, asked: int, forks: 
         file.write(msgspec.json.encode(run) + b"\n")
 
 
-def _noted_run(folder: Path, run_id: str) -> RunRow:
-    row = next(run for run in reversed(noted(folder, RunRow)) if run.run_id == run_id)
-    row.where = str(folder)
-    if row.state == "unfinished" and live(folder) is not None:
+def _local_run(run: Place) -> RunRow:
+    if run.noted:
+        row = next(row for row in reversed(noted(run.path, RunRow)) if row.run_id == run.run_id)
+    elif (run.path / MATERIALIZED).exists():
+        row = _own_run(run)
+    else:  # a trainer's
+        row = RunRow(run_id=run.run_id, state="ended", started=run.started)
+    row.where = str(run.path)
+    if live(run.path) is not None and (row.state != "ended" or not run.noted):
         row.state = "running"
     return row
 
 
-def _local_run(folder: Path, run_id: str, started: datetime) -> RunRow:
-    metrics = _metrics(folder / METRICS)
+def _own_run(run: Place) -> RunRow:
+    metrics = _metrics(run.path / METRICS)
+    wall_s = metrics.wall_s
+    if wall_s is not None and metrics.started is not None and metrics.ended_earlier:
+        wall_s += (metrics.started - run.started).total_seconds()
+    ended = metrics.completed + metrics.failed + metrics.cancelled
     row = RunRow(
-        run_id=run_id,
+        run_id=run.run_id,
         state="ended",
-        asked=_lines(folder / MATERIALIZED),
+        asked=(asked := _lines(run.path / MATERIALIZED)),
         completed=metrics.completed,
         failed=metrics.failed,
         cancelled=metrics.cancelled,
         mean_reward=metrics.reward.mean,
-        wall_s=metrics.wall_s,
-        started=started,
-        where=str(folder),
+        wall_s=wall_s,
+        started=run.started,
     )
-    if row.ended < row.asked:  # the metrics are written when a run stops; one that is resumed begins its files anew
-        row.completed = max(row.completed, _lines(folder / ROLLOUTS))
-        row.failed = max(row.failed, _lines(folder / FAILURES) - row.cancelled)
-    if live(folder) is not None:
-        row.state = "running"
-    elif row.ended < row.asked:
-        row.state = "interrupted"
+    if ended < asked:  # the metrics are written when a run stops; one that is resumed begins its files anew
+        row.completed = max(metrics.completed, _lines(run.path / ROLLOUTS))
+        row.failed = max(metrics.failed, _lines(run.path / FAILURES) - metrics.cancelled)
+        if row.completed + row.failed + metrics.cancelled < asked:
+            row.state = "interrupted"
     return row
 
 
 async def runs_in(source: Source) -> list[RunRow]:
     """The runs of a source in the order of their first end."""
     facts = await facts_of(source)
-    sums = _Sums()
+    sums = Sums()
     async for row in rows(source, facts):
         sums.add(row)
     return sums.runs(facts.asked)
 
 
-class _Sums:
+class _Sum(msgspec.Struct):
+    started: datetime
+    last: datetime | None = None
+    asked: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    mean: float | None = None
+
+
+class Sums:
     """What the runs came to that rollouts are of."""
 
     def __init__(self) -> None:
-        self._found: dict[str, RunRow] = {}
-        self._last: dict[str, datetime] = {}
+        self._found: dict[str, _Sum] = {}
 
     def add(self, row: Row) -> None:
         """Counts a rollout."""
-        run = self._found.setdefault(row.run_id, RunRow(run_id=row.run_id, state="ended", asked=0, started=row.started))
+        run = self._found.setdefault(row.run_id, _Sum(row.started))
         run.started = min(run.started, row.started)
         run.asked += 1
         if row.duration_s is None:
@@ -149,20 +164,28 @@ class _Sums:
             run.failed += 1
         else:
             run.completed += 1
-            mean = run.mean_reward or 0.0
-            run.mean_reward = mean + (row.reward - mean) / run.completed
+            mean = run.mean or 0.0
+            run.mean = mean + (row.reward - mean) / run.completed
         ended = row.started + timedelta(seconds=row.duration_s)
-        self._last[row.run_id] = max(self._last.get(row.run_id, ended), ended)
+        run.last = max(run.last or ended, ended)
 
     def runs(self, asked: Mapping[str, int]) -> list[RunRow]:
         """The runs, in the order of their first rollout; `asked` says how many rollouts each one asked for."""
-        for run in self._found.values():
-            run.asked = max(run.asked, asked.get(run.run_id, 0))
-            if run.ended < run.asked:
-                run.state = "unfinished"
-            if run.run_id in self._last:
-                run.wall_s = (self._last[run.run_id] - run.started).total_seconds()
-        return list(self._found.values())
+        return [_row(run_id, run, max(run.asked, asked.get(run_id, 0))) for run_id, run in self._found.items()]
+
+
+def _row(run_id: str, run: _Sum, asked: int) -> RunRow:
+    return RunRow(
+        run_id=run_id,
+        state="unfinished" if run.completed + run.failed + run.cancelled < asked else "ended",
+        asked=asked,
+        completed=run.completed,
+        failed=run.failed,
+        cancelled=run.cancelled,
+        mean_reward=run.mean,
+        wall_s=(run.last - run.started).total_seconds() if run.last is not None else None,
+        started=run.started,
+    )
 
 
 def _metrics(path: Path) -> _Metrics:

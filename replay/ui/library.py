@@ -5,7 +5,6 @@ server. So many sources are open at a time; the one that was asked least lately 
 """
 
 import asyncio
-from collections import defaultdict
 from typing import Final
 
 import msgspec
@@ -13,7 +12,7 @@ import msgspec
 from replay.errors import UnknownName
 from replay.opening import Where
 from replay.places import Place, find_place, places
-from replay.runs import RunRow, local_runs
+from replay.runs import RunRow, Sums, local_runs
 from replay.ui.shelf import Shelf
 
 OPEN: Final = 3
@@ -108,30 +107,11 @@ class Library:
 
 def _runs_on(shelf: Shelf) -> list[RunRow]:
     """The runs of a source, from its rollouts."""
-    found: dict[str, RunRow] = {}
-    rewards: defaultdict[str, float] = defaultdict(float)
+    sums = Sums()
     for entry in shelf.entries:
-        run = found.get(entry.run_id)
-        if run is None:
-            run = found[entry.run_id] = RunRow(
-                run_id=entry.run_id, state="unfinished", asked=0, started=entry.started, wall_s=0.0
-            )
-        run.asked += 1
-        if entry.reward is not None:
-            run.completed += 1
-            rewards[entry.run_id] += entry.reward
-        elif entry.outcome == "cancelled":
-            run.cancelled += 1
-        elif entry.duration_s is not None:
-            run.failed += 1
-        if entry.duration_s is not None:
-            last = (entry.started - run.started).total_seconds() + entry.duration_s
-            run.wall_s = max(run.wall_s or 0.0, last)
-    for run in found.values():
-        run.asked = max(run.asked, shelf.facts.asked.get(run.run_id, 0))
-        run.mean_reward = rewards[run.run_id] / run.completed if run.completed else None
-        if run.ended >= run.asked:
-            run.state = "ended"
-        elif shelf.state == "live":
+        sums.add(entry)
+    found = sums.runs(shelf.facts.asked)
+    for run in found:
+        if run.state != "ended" and shelf.state == "live":
             run.state = "running"
-    return sorted(found.values(), key=lambda run: run.started, reverse=True)
+    return sorted(found, key=lambda run: run.started, reverse=True)

@@ -1,7 +1,7 @@
 import fcntl
 import json
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -66,14 +66,19 @@ def test_a_start_that_came_to_no_run_hides_none(results: Path) -> None:
 
 
 def test_a_trainers_run_with_a_deployment_of_its_own_is_a_run(results: Path) -> None:
-    """Found by its ID too where its directory has another name; `list --runs` does not count what it came to."""
+    """Found by its ID too where its directory has another name; what it came to, its log tells alone."""
     folder = results / "tuning"
     (folder / "log").mkdir(parents=True)
     (folder / "config.yaml").touch()
     (folder / "metrics.json").write_text('{"run": {"run_id": "grpo-1", "version": 3}}')
     assert find_place(results, None).path == find_place(results, "grpo").path == folder
     assert choose(Where(results=results), "grpo-1-e0-3118859c6d535cbc-00").path == folder
-    assert len(local_runs(results)) == 3
+    assert find_place(results, "grpo-1").only == "grpo-1"
+    row = local_runs(results)[0]
+    assert (row.run_id, row.state, row.asked, row.ended, row.where) == ("grpo-1", "ended", None, None, str(folder))
+    with RunFiles(folder) as files:
+        files.live({"url": "nats://127.0.0.1:4222"})
+        assert local_runs(results)[0].state == "running"
 
 
 def test_the_log_of_a_deployment_is_read_where_its_directory_is_named(results: Path) -> None:
@@ -147,6 +152,10 @@ def test_forks_are_runs_of_their_own_beside_the_run_in_whose_log_they_are(result
     assert (fork.path.name, fork.only) == ("first", "f1129-1130-aaaa")
     states = {row.run_id: (row.state, row.asked) for row in local_runs(results)}
     assert (states["f1129-1130-aaaa"], states["f1129-1140-bbbb"]) == (("unfinished", 2), ("unfinished", 1))
+    imported = {"run_id": "f1129-1130-aaaa", "state": "ended", "started": "2025-01-01T00:00:00Z"}
+    (results / "an_import").mkdir()
+    (results / "an_import" / "imported.json").write_text(json.dumps([imported]))
+    assert find_place(results, "f1129-1130-aaaa").path.name == "first"
     with RunFiles(results / "first") as files:
         files.live({"url": "nats://127.0.0.1:4222"})
         assert live_at(results, "nats://127.0.0.1:4222") == results / "first"
@@ -173,6 +182,24 @@ def came_to(run: Path, completed: int, failed: int) -> None:
 def ask(run: Path, rollouts: int) -> None:
     line = json.dumps({"rollout_id": "r1129-1100-bbbb-00000-00"}) + "\n"
     (run / "materialized_inputs.jsonl").write_text(line * rollouts)
+
+
+def test_what_a_command_did_not_see_of_its_forks_is_not_told_as_nothing(results: Path) -> None:
+    """They may have gone on when it was ended."""
+    note_forks(results / "first", "f1129-1130-aaaa", datetime.fromtimestamp(1_700_000_000, UTC), 2)
+    row = next(row for row in local_runs(results) if row.run_id == "f1129-1130-aaaa")
+    assert (row.state, row.asked, row.completed, row.failed, row.ended) == ("unfinished", 2, None, None, None)
+
+
+def test_the_time_of_a_run_that_was_resumed_is_from_its_first_request(results: Path) -> None:
+    run = results / "first"
+    began = datetime.fromtimestamp(1_700_000_000 - 200, UTC)
+    for earlier, seconds in ((0, 2.5), (1, 62.5)):
+        started = (began + timedelta(minutes=1)).isoformat()
+        metrics = {"completed": 1, "wall_s": 2.5, "started": started, "ended_earlier": earlier}
+        (run / "metrics.json").write_text(json.dumps({"run": metrics}))
+        (row,) = (row for row in local_runs(results) if row.where == str(run))
+        assert (row.state, row.wall_s) == ("ended", seconds)
 
 
 def test_a_run_has_ended_when_as_many_rollouts_have_as_it_asked_for(results: Path) -> None:

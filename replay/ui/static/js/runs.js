@@ -31,9 +31,11 @@ export function runsPage(root, _route, frame) {
   }
 
   function line(run, place) {
+    const known = run.completed !== null; // of a trainer's run, and of open forks, the log tells
     const without = run.failed + run.cancelled;
     const ended = run.completed + without;
     const share = (value) => `${(100 * value) / Math.max(1, run.asked)}%`;
+    const progress = ended < run.asked ? `${count(ended)} of ${count(run.asked)}` : count(run.asked);
     return h("a", { class: `run${place === at ? " at" : ""}`, href: write({ run: run.run_id, query: {} }) },
       h("i", { class: `dot ${run.state}`, title: run.state }),
       h("span", { class: "clip" }, h("span", { class: "mono name" }, run.run_id),
@@ -41,9 +43,9 @@ export function runsPage(root, _route, frame) {
       h("span", { class: "soft num" }, time(run.started)),
       h("span", { class: "meter" }, h("i", { style: { width: share(run.completed) } }),
         h("i", { class: "failed", style: { width: share(without) } })),
-      h("span", { class: "soft num" }, ended < run.asked ? `${count(ended)} of ${count(run.asked)}` : count(run.asked)),
+      h("span", { class: "soft num" }, known ? progress : "–"),
       h("span", { class: "right num strong" }, run.mean_reward === null ? "–" : number(Number(run.mean_reward.toFixed(3)))),
-      h("span", { class: `right num ${run.failed ? "bad" : "faint"}` }, run.failed ? count(run.failed) : "0"),
+      h("span", { class: `right num ${run.failed ? "bad" : "faint"}` }, known ? count(run.failed) : "–"),
       h("span", { class: "right num soft" }, run.wall_s ? seconds(run.wall_s) : ""));
   }
 
