@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,9 +59,16 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def begun(folder: Path, module: str, *arguments: str) -> subprocess.Popen[str]:
+@contextmanager
+def begun(folder: Path, module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that goes on; it is ended with the block."""
     command = [sys.executable, "-P", "-m", module, *arguments]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=DEADLINE_S)
 
 
 @pytest.fixture(scope="module")
