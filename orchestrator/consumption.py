@@ -62,7 +62,7 @@ class Consumption:
             raise ValueError(
                 "this batch is of another connection of a trainer: what was not committed there is delivered here again"
             )
-        return [unit for unit in batch._units if not all(m.gone for m in unit.members)]  # noqa: SLF001
+        return _going(batch._units)  # noqa: SLF001
 
     async def drop_batch(self, batch: Batch, reason: str) -> None:
         """See `Batch.drop`."""
@@ -86,9 +86,12 @@ class Consumption:
 
     async def _drop(self, useless: Mapping[str, Sequence[Unit]]) -> None:
         async with self._recording:
-            units = [unit for those in useless.values() for unit in those]
-            reasons = {name: reason for reason, those in useless.items() for unit in those for name in unit.names}
-            refused = {reason: sum(len(unit.members) for unit in those) for reason, those in useless.items()}
+            left = {reason: going for reason, those in useless.items() if (going := _going(those))}
+            units = [unit for those in left.values() for unit in those]
+            if not units:
+                return  # another one that takes from this feed has found the same
+            reasons = {name: reason for reason, those in left.items() for unit in those for name in unit.names}
+            refused = {reason: sum(len(unit.members) for unit in those) for reason, those in left.items()}
             record = self._record(self._view.version, units, dropped=reasons, refused=refused)
             await self._records.write("dropped", record)
             self._view.groups.remove(units, trained=False)
@@ -119,6 +122,11 @@ class Consumption:
             pacing={name: bound for name, bound in bounds.items() if bound is not None},
             **what,
         )
+
+
+def _going(units: Iterable[Unit]) -> list[Unit]:
+    """Those that are neither committed nor dropped."""
+    return [unit for unit in units if not all(member.gone for member in unit.members)]
 
 
 def _emptied(units: Iterable[Unit]) -> int:

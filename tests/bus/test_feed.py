@@ -14,7 +14,18 @@ from orchestrator.errors import FeedStarved
 from orchestrator.settings import RetrySettings
 from orchestrator.stragglers import LOOK_S
 from tests.bus.events import until
-from tests.bus.trainers import PATIENCE_S, connected, deployed, held, ids, number, take, tasks, until_asked
+from tests.bus.trainers import (
+    PATIENCE_S,
+    connected,
+    deployed,
+    held,
+    ids,
+    number,
+    take,
+    tasks,
+    until_asked,
+    until_ended,
+)
 
 
 async def test_f1_a_batch_has_what_was_asked_for_and_the_surplus_waits(server: str, config: LogConfig) -> None:
@@ -185,6 +196,22 @@ async def test_groups_without_variance_are_dropped_and_replaced_until_the_batch_
             await batch.commit()
         async with connected(server, config) as trainer:
             assert trainer.state().dropped == {"zero_variance": dropped}
+
+
+async def test_what_several_take_from_one_feed_is_dropped_and_counted_once(server: str, config: LogConfig) -> None:
+    """F3: three tasks find the same groups of no use; a batch is dropped twice, and committed, at once."""
+    async with deployed(server, config) as agents, connected(server, config) as trainer:
+        agents.behave = lambda event, request: agents.complete(event, request, 1.0)
+        await trainer.submit(tasks(6), group_size=2)
+        await until_ended(trainer)
+        batch = await take(trainer, groups=2)
+        await asyncio.gather(batch.drop("too_long"), batch.drop("too_long"), batch.commit())
+        trainer.no_more_tasks()
+        feed = trainer.feed(groups=2, drop_zero_variance=True)
+        taken = await asyncio.gather(*(anext(feed) for _ in range(3)), return_exceptions=True)
+        assert [type(each) for each in taken] == [StopAsyncIteration] * 3
+        assert trainer.state().dropped == {"too_long": 4, "zero_variance": 8}
+        assert (trainer.state().consumed, trainer.state().staleness) == (12, {})
 
 
 async def test_batches_by_tokens_and_by_single_rollouts(server: str, config: LogConfig) -> None:
