@@ -1,7 +1,8 @@
 """SkyRL: samples as a `GeneratorOutput` (`skyrl.train.generators.base`).
 
-Where each rollout has one sample, that is a trajectory each. Where one has several branches, they are the steps of its
-trajectory, as SkyRL's step-wise training takes them: `is_last_step` marks the last. Pure.
+A rollout is a trajectory. Where it has several branches, they are the steps of it, as SkyRL's step-wise training takes
+them (`generator.step_wise_trajectories`): `is_last_step` marks the last. It is there also where each rollout has one
+sample, since SkyRL looks for it in each batch then, and otherwise in none. Pure.
 """
 
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ class GeneratorOutput(TypedDict):
     trajectory_generation_times: list[float] | None
     """Seconds that its rollout took."""
     rollout_expert_indices: None
-    is_last_step: list[bool] | None
+    is_last_step: list[bool]
     env_metrics: None
     pixel_values: None
     image_grid_thw: None
@@ -47,7 +48,6 @@ class GeneratorOutput(TypedDict):
 def generator_output(batch: Sequence[Trained]) -> GeneratorOutput:
     """The output of a batch; the samples of a rollout stand behind each other, as `read_group` gives them."""
     parts = [halves(trained.sample) for trained in batch]
-    stepwise = not all(trained.last for trained in batch)
     times = [trained.stats.timings for trained in batch if trained.stats is not None]
     return GeneratorOutput(
         prompt_token_ids=[each.prompt for each in parts],
@@ -62,7 +62,7 @@ def generator_output(batch: Sequence[Trained]) -> GeneratorOutput:
         if len(times) == len(batch)
         else None,
         rollout_expert_indices=None,
-        is_last_step=[trained.last for trained in batch] if stepwise else None,
+        is_last_step=[trained.last for trained in batch],
         env_metrics=None,
         pixel_values=None,
         image_grid_thw=None,

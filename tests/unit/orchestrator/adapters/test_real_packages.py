@@ -8,6 +8,7 @@ import __future__
 
 import ast
 import inspect
+import logging
 import queue
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
@@ -28,6 +29,7 @@ NAMES = {
     "Protocol": Protocol,
     "TypedDict": TypedDict,
     "dataclass": dataclass,
+    "logger": logging.getLogger(__name__),
     "np": np,
     "queue": queue,
 }
@@ -44,9 +46,11 @@ def source(package: str, path: str) -> ast.Module:
 
 
 def classes(package: str, path: str, *names: str, evaluated: bool = False) -> list[Any]:
-    """These classes of a file; what they are annotated with is `evaluated` where that is needed to make them."""
+    """These classes, or functions, of a file; what they are annotated with is `evaluated` where that is needed."""
     body: list[ast.stmt] = [
-        node for node in source(package, path).body if isinstance(node, ast.ClassDef) and node.name in names
+        node
+        for node in source(package, path).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in names
     ]
     module: dict[str, Any] = {**NAMES, "__name__": __name__}
     flags = 0 if evaluated else __future__.annotations.compiler_flag
@@ -99,6 +103,15 @@ def test_skyrls_generator_output_has_these_fields() -> None:
     assert found["trajectory_ids"] is not None
     theirs = [trajectory(**asdict(each)) for each in found["trajectory_ids"]]
     assert [each.to_string() for each in theirs] == [each.to_string() for each in found["trajectory_ids"]]
+
+
+def test_skyrls_own_checks_take_each_batch_whether_its_rollouts_are_broken_or_not() -> None:
+    """Where it trains stepwise, SkyRL looks for steps in each batch; here the second one has none of several."""
+    names = ("validate_generator_output", "_validate_step_wise_fields")
+    check, _ = classes("skyrl", "skyrl/train/utils/trainer_utils.py", *names)
+    for batch in (trained(), trained()[1:]):
+        check(1, skyrl.generator_output(batch), step_wise=True)
+    check(1, skyrl.generator_output(trained()[1:]))
 
 
 def test_areals_own_workflow_returns_tensors_of_these_names_and_types() -> None:

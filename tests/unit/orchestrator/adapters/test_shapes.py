@@ -75,7 +75,7 @@ def test_skyrl_gets_a_generator_output() -> None:
     ]
     assert found["trajectory_ids"][0].to_string() == "run-e0-ab_2"
     assert plain({name: value for name, value in found.items() if name != "trajectory_ids"})
-    assert skyrl.generator_output(trained()[1:])["is_last_step"] is None
+    assert skyrl.generator_output(trained()[1:])["is_last_step"] == [True]
 
 
 def test_prime_rl_gets_a_training_sample_that_its_own_struct_decodes() -> None:
