@@ -72,6 +72,13 @@ class Pacing:
             return groups.to_deliver.total() < self.batch_rollouts
         return self.batch_groups is not None and groups.groups_to_deliver < self.batch_groups
 
+    def crowded(self, groups: Groups) -> bool:
+        """Whether what was trained on at earlier versions, and is not committed, leaves no place to ask for more."""
+        if self.bound is None or self.groups is None:
+            return False
+        kept = in_groups(groups.earlier)
+        return kept >= self.bound and kept > self.groups
+
     @property
     def bound(self) -> int | None:
         """Groups."""

@@ -21,6 +21,6 @@ class FeedView:
         self.changing = False
         """The weights change: nothing is asked for meanwhile."""
         self.told: set[str] = set()
-        """Why nothing could be trained on in some rollout, as far as it was said."""
+        """What was warned of: each is said once."""
         self.complete = False
         """Nothing more will be submitted."""

@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Self, Unpack
+from typing import Final, Self, Unpack
+
+import structlog
 
 from bus.run_folder import CONFIG, METRICS, RESULTS
 from components.workers.cancellations import cancel, cancel_run
@@ -50,6 +52,12 @@ from orchestrator.trainer_options import (
     told,
     write_metrics,
 )
+
+NOT_COMMITTED: Final = (
+    "what was trained on at earlier versions and is not committed takes the places of all that could be asked for "
+    "ahead: commit at each version"
+)
+_log = structlog.get_logger("trainer")
 
 
 class Trainer:
@@ -314,6 +322,9 @@ class Trainer:
         if version > self._view.version:
             self._view.version = version
             self._groups.end_version(self._view.pacing.groups)
+            if self._view.pacing.crowded(self._groups) and NOT_COMMITTED not in self._view.told:
+                self._view.told.add(NOT_COMMITTED)
+                _log.warning("not_committed", why=NOT_COMMITTED)
             self._write_metrics()
         self._bell.ring()
 

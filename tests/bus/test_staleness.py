@@ -4,10 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from bus import LogConfig
 from contracts.rollouts import ModelStats
 from orchestrator import Trainer
+from orchestrator.delivered import Batch
 from orchestrator.errors import FeedStarved, UsageError
 from tests.bus.trainers import PATIENCE_S, connected, deployed, ids, number, take, tasks, until_ended
 
@@ -83,6 +85,25 @@ async def test_a_trainer_on_policy_that_died_before_it_announced_goes_on_with_th
             await trainer.policy_updated(trainer.version + 1)
             assert len(ids(await take(trainer))) == 1
             await submitting
+
+
+@pytest.mark.parametrize(("every", "max_lag", "warnings"), [(1, 0, 0), (2, 0, 1), (2, 1, 1), (2, 2, 0), (5, 2, 1)])
+async def test_a_trainer_that_commits_too_seldom_to_be_asked_ahead_for_is_told_so_once(
+    server: str, config: LogConfig, every: int, max_lag: int, warnings: int
+) -> None:
+    """It commits after every so manieth version was announced; with one batch a version it goes on all the same."""
+    async with deployed(server, config), connected(server, config, groups=1, max_lag=max_lag) as trainer:
+        submitting = asyncio.create_task(trainer.submit(tasks(40), group_size=1))
+        kept: list[Batch] = []
+        with capture_logs() as logs:
+            for version in range(1, 9):
+                kept.append(await take(trainer))
+                await trainer.policy_updated(version)
+                while kept and version % every == 0:
+                    await kept.pop().commit()
+        submitting.cancel()
+        await asyncio.gather(submitting, return_exceptions=True)
+        assert sum(line["event"] == "not_committed" for line in logs) == warnings
 
 
 async def test_f3_what_is_staler_than_the_bound_is_refused_and_counted(server: str, config: LogConfig) -> None:
