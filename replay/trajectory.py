@@ -5,7 +5,7 @@ at one rollout begins here. It renders nothing and executes nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, Literal, TypeVar
 
@@ -247,18 +247,40 @@ class Trajectory:
 
     def offset(self, recorded: Recorded) -> float:
         """Seconds from the rollout's request to this event; of a fork as if it had gone on where its parent was."""
-        fork = self.request.fork
-        if fork is None:
-            return (recorded.event.time - self.started).total_seconds()
-        if recorded.seq < self.requested.seq:
-            return (recorded.event.time - fork.started).total_seconds()
+        if (shared := self._shared.get(recorded.seq)) is not None:
+            return shared
         return self._shared_s + (recorded.event.time - self.started).total_seconds()
+
+    @property
+    def begun(self) -> datetime:
+        """When it was asked for; of a fork as if what it shares had been just before that."""
+        return self.started - timedelta(seconds=self._shared_s)
+
+    def moment(self, recorded: Recorded) -> datetime:
+        """When an event happened, likewise."""
+        return self.begun + timedelta(seconds=self.offset(recorded))
+
+    @cached_property
+    def _shared(self) -> dict[int, float]:
+        """The offsets of what a fork shares, by sequence. Its parent may be a fork, whose trace is another one then."""
+        offsets: dict[int, float] = {}
+        if (fork := self.request.fork) is None:
+            return offsets
+        began, trace = fork.started, None
+        for recorded in self.events:
+            event = recorded.event
+            if recorded is self.requested:
+                break
+            if trace is not None and event.traceparent != trace:
+                began = event.time - timedelta(seconds=max(offsets.values()))
+            trace = event.traceparent
+            offsets[recorded.seq] = (event.time - began).total_seconds()
+        return offsets
 
     @cached_property
     def _shared_s(self) -> float:
         """Seconds of its parent's time that a fork has from it."""
-        shared = [recorded for recorded in self.events if recorded.seq < self.requested.seq]
-        return max(map(self.offset, shared), default=0.0)
+        return max(self._shared.values(), default=0.0)
 
     def decoded(self, recorded: Recorded, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
         """The event's data as a type; raises `BrokenHistory` that names the event."""

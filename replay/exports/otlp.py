@@ -66,7 +66,7 @@ def _root(trajectory: Trajectory, trace: str) -> Json:
     if trajectory.reward is not None:
         attributes["jetgym.reward"] = trajectory.reward
     events = [
-        _event("jetgym.adopted", found.recorded.event.time, {"worker": found.worker, "epoch": found.epoch})
+        _event("jetgym.adopted", trajectory.moment(found.recorded), {"worker": found.worker, "epoch": found.epoch})
         for found in trajectory.adoptions
     ]
     error = outcome if isinstance(outcome, RolloutFailure) else None
@@ -77,7 +77,7 @@ def _root(trajectory: Trajectory, trace: str) -> Json:
         "spanId": _hex(trajectory.rollout_id, 16),
         "name": f"invoke_agent {request.agent}",
         "kind": _INTERNAL,
-        "startTimeUnixNano": _nanoseconds(trajectory.started),
+        "startTimeUnixNano": _nanoseconds(trajectory.begun),
         "endTimeUnixNano": _nanoseconds(last.event.time),
         "attributes": [_attribute(name, value) for name, value in attributes.items()],
         "events": events,
@@ -88,8 +88,8 @@ def _root(trajectory: Trajectory, trace: str) -> Json:
 def _span(trajectory: Trajectory, call: Call, trace: str, *, content: bool) -> Json:
     replied = call.replied
     parent = call.key.rpartition(SUB_CALL)[0]
-    start = call.requested.event.time
-    end = replied.event.time if replied is not None else trajectory.events[-1].event.time
+    start = trajectory.moment(call.requested)
+    end = trajectory.moment(replied if replied is not None else trajectory.events[-1])
     name, kind, attributes = _what(trajectory, call, content=content)
     attributes |= {"jetgym.call_key": call.key, "jetgym.instance": call.instance}
     events = []

@@ -1,6 +1,7 @@
 """What a fork shares with its parent, and what an agent's code does after it."""
 
 import random
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,8 @@ from msgspec import structs
 from components.agents.base import Agent, AgentConfig
 from components.agents.simple_agent.app import SimpleAgent
 from components.durable import Call
-from contracts.events import CallError
+from contracts.codec import encode
+from contracts.events import CallError, Recorded
 from contracts.responses import Response, ResponseCreateParams, output_message, user_message
 from contracts.rollouts import RolloutResult
 from replay.bulk import Bulk
@@ -18,9 +20,11 @@ from replay.commands.whatif import draw_whatif
 from replay.edits import Edit
 from replay.engine import departure_of, upcoming
 from replay.errors import Misused, UnknownName
+from replay.exports.otlp import traces
 from replay.facts import facts_of
 from replay.file_source import FileSource, export_lines
 from replay.fork import Changes, Plan
+from replay.payloads import Heads
 from replay.points import point
 from replay.source import load
 from replay.trajectory import Trajectory
@@ -35,7 +39,7 @@ from tests.unit.replay.examples import (
     task,
     trajectory_of,
 )
-from tests.unit.replay.recorder import Recorder, model_reply
+from tests.unit.replay.recorder import SUBJECTS, Recorder, model_reply
 
 
 class Dicing(Agent[AgentConfig]):
@@ -162,6 +166,44 @@ def test_a_fork_of_a_fork_and_its_nested_agents_are_what_the_code_does() -> None
         for run in again.executions():
             agent, config = AGENTS[run.agent]
             assert departure_of(again, run, agent, config) is None
+
+
+def gone_on(planned: Plan, name: str, later: timedelta) -> Trajectory:
+    """The fork as it stands in a log when it came to what its parent came to, so much later than that."""
+    parent, heads = planned.parent, Heads()
+    run = name.partition("-")[0]
+    events = list(planned.events(planned.request(name, run), name, SUBJECTS, "writer", parent.started + later))
+    shared = {call.key for call in planned.shared}
+    rest = [each.event for each in parent.events if each.event.callkey not in shared and each is not parent.requested]
+    for event in rest:
+        subject = event.subject.replace(parent.rollout_id, name).replace(parent.request.run_id, run)
+        moved = {"rolloutid": name, "subject": subject, "traceparent": events[-1].traceparent}
+        events.append(structs.replace(event, id=f"{name}-{event.id}", time=event.time + later, **moved))
+    recorded = [
+        heads.of(Recorded(seq=seq, subject=event.subject, event=event, raw=encode(event)))
+        for seq, event in enumerate(events, start=1)
+    ]
+    return Trajectory(name, recorded, heads.payloads)
+
+
+def test_a_fork_of_a_fork_took_as_long_as_if_each_had_gone_on_where_its_parent_was() -> None:
+    """However long after its parent each was made; and in a trace nothing lies outside of its root."""
+    parent = recorded("calc")
+    assert parent.ended is not None
+    took = parent.offset(parent.ended)
+    fork = gone_on(plan(parent, "turn:2"), "f1-00000-00", timedelta(days=1))
+    again = gone_on(plan(fork, "m_2"), "f2-00000-00", timedelta(days=1))
+    for each in (fork, again):
+        offsets = [each.offset(recorded) for recorded in each.events]
+        assert offsets == sorted(offsets)
+        assert each.ended is not None
+        assert took <= each.offset(each.ended) <= 2 * took
+        trace = msgspec.json.decode(b"".join(traces(each)))
+        root, *spans = trace["resourceSpans"][0]["scopeSpans"][0]["spans"]
+        begun, over = (int(root[name]) for name in ("startTimeUnixNano", "endTimeUnixNano"))
+        assert (over - begun) / 1e9 == pytest.approx(each.offset(each.ended), abs=1e-3)
+        for span in spans:
+            assert begun <= int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]) <= over
 
 
 @pytest.mark.parametrize("agent", ["dicing", "saving"])
