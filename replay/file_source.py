@@ -59,6 +59,8 @@ class FileSource:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         """Raises `NoSource` where a line is no event, or where lines contradict one another."""
+        for path in paths:
+            _check_plain(path)
         self._paths = self.paths = list(paths)
         self.name = ", ".join(map(str, paths))
         self._rollouts: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
@@ -132,6 +134,7 @@ class FileSource:
     @staticmethod
     def check_first(path: Path) -> None:
         """Raises `NoSource` where the first line is no event, for who reads the rest later."""
+        _check_plain(path)
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
@@ -253,6 +256,11 @@ def export_lines(events: Iterable[Recorded], blobs: Mapping[str, bytes]) -> Iter
                 written.add(reference)
                 yield blob_line(reference, blobs[reference])
         yield recorded.raw
+
+
+def _check_plain(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise NoSource(f"{path} is no plain file: it is read in any order, so write what comes from there into one")
 
 
 def _head(line: bytes, where: str) -> _Head:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from contracts.events import CallError
-from contracts.rollouts import RolloutFailure, RolloutResult, ToolCall
+from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutResult, ToolCall
 from replay.facts import Facts
 from replay.header import header_lines
 from replay.items import Said, call_text, said_of_item, said_of_output
@@ -25,6 +25,7 @@ LONG: Final = 2000
 
 _ERROR: Final = msgspec.json.Decoder(CallError)
 _TOOL: Final = msgspec.json.Decoder(ToolCall)
+_REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
 _STYLE: Final = """
 :root{color-scheme:light dark;--dim:#6b7280;--line:#8884;--bad:#c0392b;--good:#2e7d32}
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
@@ -105,7 +106,9 @@ class _Writer:
     def _call(self, step: Step, call: Call) -> Iterable[str]:
         state = " failed" if call.failed else ""
         times = f"at {seconds(step.at)}"
-        if step.took is not None:
+        if step.took is not None and (step.steps or not step.worked):  # how long it worked nobody has measured
+            times += f", took {seconds(step.took)}"
+        elif step.took is not None:
             times += f", worked {seconds(step.worked)}, queued {seconds(step.waited)}"
         by = f" by {call.worker}" if call.worker else ""
         title = f"{call.what} {call.instance}"
@@ -130,7 +133,11 @@ class _Writer:
             except msgspec.DecodeError:
                 return [Said("asked", data.decode(errors="replace"), "")]
             return [Said("calls", call_text(asked.name, asked.arguments), "")]
-        return [Said("asked", data.decode(errors="replace"), "")] if call.what in ("agent", "timer") else []
+        if call.what == "agent":
+            task = bytes(self._trajectory.decoded(call.requested, _REQUEST).task)
+            own = task == bytes(self._trajectory.request.task)
+            return [Said("task", "the rollout's own" if own else _json(_fields(task)), "")]
+        return [Said("asked", data.decode(errors="replace"), "")] if call.what == "timer" else []
 
     def _answered(self, call: Call) -> list[Said]:
         if call.replied is None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import tracemalloc
 from datetime import timedelta
 from html.parser import HTMLParser
@@ -30,6 +31,8 @@ from replay.source import load
 from replay.trajectory import Trajectory
 from tests.unit.replay.examples import (
     CALC,
+    CALCULATOR,
+    Delegating,
     calculator,
     edited,
     facts,
@@ -356,6 +359,15 @@ async def test_a_page_tells_every_call(tmp_path: Path) -> None:
     for key in ("m_0", "m1_0", "m2_0", "m_1", "m_2"):
         assert f'id="{key}"' in html
     assert "reward 1" in html
+
+
+def test_a_page_tells_what_a_called_agent_was_handed_and_how_long_it_took() -> None:
+    """Its calls say when it worked and when they waited; of itself, nobody measures it."""
+    recorder = Recorder({**CALC, "delegating": (Delegating, CALCULATOR)}, calculator)
+    recorder.rollout("r1-00000-00", "delegating", task())
+    html = "".join(html_page(trajectory_of(recorder), facts(recorder)))
+    told = r"<h2>agent calc <small>m_0: at 333 ms, took [^,]+ by [^,]+</h2>.*?<pre>the rollout&#x27;s own</pre>"
+    assert re.search(told, html)
 
 
 def test_a_page_says_that_the_reward_was_revised() -> None:

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import msgspec
@@ -96,6 +97,10 @@ def test_a_line_that_is_no_event_is_told_with_file_and_line(tmp_path: Path, line
 def test_a_file_that_cannot_be_read_is_told_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(NoSource, match=r"nothing\.jsonl cannot be read: No such file"):
         FileSource([tmp_path / "nothing.jsonl"])
+    os.mkfifo(tmp_path / "pipe")
+    for read in (FileSource.check_first, lambda path: FileSource([path])):
+        with pytest.raises(NoSource, match=r"pipe is no plain file: it is read in any order, so write what comes"):
+            read(tmp_path / "pipe")
 
 
 async def test_where_files_overlap_an_event_stands_once(tmp_path: Path) -> None:
