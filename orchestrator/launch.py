@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from bus import Bus, Conflict, EmbeddedServer, LogConfig, Unreachable
 from bus.connection import redacted
+from bus.disk import no_room
 from bus.errors import LogFull
 from bus.overview import pool_states
 from bus.reboot import begin_anew_after_reboot
@@ -90,6 +91,8 @@ class Deployment:
             server, keeping = None, []
             if (url := settings.server.url) is None:
                 report("starting the server")
+                if (why := await no_room(folder)) is not None:
+                    raise LaunchError(f"there is no room on the disk of {folder} ({why}): make some, then say it again")
                 server = await EmbeddedServer.start(
                     folder / LOG,
                     settings.log,

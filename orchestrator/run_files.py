@@ -86,6 +86,7 @@ class RunFiles:
     def live(self, facts: dict[str, Any]) -> None:
         """Says how to reach what runs here: `url`, `namespace`, `pid`, `workers`."""
         assert self._file is not None
-        self._file.truncate(0)
-        self._file.write(json.dumps(facts, indent=1) + "\n")
-        self._file.flush()
+        with naming(self.folder / LIVE):
+            self._file.truncate(0)
+            self._file.write(json.dumps(facts, indent=1) + "\n")
+            self._file.flush()

@@ -233,9 +233,3 @@ async def test_a_person_hears_what_a_command_waits_for_where_a_server_does_not_a
         opening.cancel()
         await asyncio.wait([opening])
     assert said == f"the log at nats://127.0.0.1:{port} does not answer yet: trying for up to 25 s\n"
-
-
-def test_a_cluster_without_a_majority_is_told_with_the_next_step() -> None:
-    told = str(ApiRefused("STREAM.NAMES", 503, 10008, "JetStream system temporarily unavailable"))
-    assert told.endswith("(503, error 10008). More than half of the servers of its cluster have to be up: start them")
-    assert "cluster" not in str(ApiRefused("STREAM.INFO.x", 404, 10059, "stream not found"))

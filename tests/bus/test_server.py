@@ -29,6 +29,20 @@ async def main():
 asyncio.run(main())
 """
 
+STARTS_WITHOUT_ROOM = """
+import asyncio, resource, sys
+from pathlib import Path
+from bus import EmbeddedServer, LogConfig
+from bus.errors import ServerNotStarted
+async def main():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
+    try:
+        await EmbeddedServer.start(Path(sys.argv[1]), LogConfig(), binary=sys.argv[2])
+    except ServerNotStarted as error:
+        print(error)
+asyncio.run(main())
+"""
+
 
 def alive(pid: int) -> bool:
     try:
@@ -179,6 +193,21 @@ async def test_two_servers_on_one_store_are_refused_also_across_processes(
         assert alive(server.pid)
     finally:
         await server.stop()
+
+
+@pytest.mark.parametrize("most_bytes", [0, 1_000_000], ids=["its config", "its store"])
+async def test_a_start_without_room_on_the_disk_says_so(
+    new_directory: Callable[[], Path], tmp_path: Path, most_bytes: int
+) -> None:
+    """B9: whether its config cannot be written, or the server itself ends at once, which says it in its own words."""
+    fails = tmp_path / "nats-server"
+    fails.write_text('#!/bin/sh\n[ "$1" = --version ] && exec echo nats-server: v2.99.0\nexit 1\n')
+    fails.chmod(0o755)
+    directory = new_directory()
+    command = [sys.executable, "-c", STARTS_WITHOUT_ROOM, str(directory), str(fails), str(most_bytes)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    said, _ = await process.communicate()
+    assert said.decode().startswith(f"there is no room on the disk of {directory} (File too large), so its server")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's signal at a parent's death is Linux's")

@@ -39,8 +39,12 @@ class Run:
 
     def start(self, *flags: str) -> subprocess.Popen[str]:
         """Begins it, or goes on with it."""
-        tasks = ["--agent", "puppet", "--input", str(self.folder / "tasks.jsonl"), "--output", str(self.out)]
-        return jetgym("run", *self.config, *tasks, *flags)
+        return jetgym("run", *self.config, *self.tasks, *flags)
+
+    @property
+    def tasks(self) -> list[str]:
+        """What is to be run, and where to."""
+        return ["--agent", "puppet", "--input", str(self.folder / "tasks.jsonl"), "--output", str(self.out)]
 
     @property
     def config(self) -> list[str]:

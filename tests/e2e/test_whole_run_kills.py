@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ from bus import Bus, LogConfig
 from bus.server import find_binary
 from tests.cluster import running_cluster
 from tests.e2e.runs import DEADLINE_S, ROLLOUTS, TURNS, Run, answered, descendants, jetgym, runs, until
+from tests.e2e.workers import PROJECT
 
 
 def test_a_run_goes_on_whenever_its_server_is_killed(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
@@ -193,6 +195,17 @@ def kill(process: Popen[str]) -> None:
             os.kill(pid, number)
     process.communicate(timeout=DEADLINE_S)
     until(lambda: not any(map(runs, victims)))
+
+
+def test_a_run_without_room_on_its_disk_does_not_begin(tmp_path: Path) -> None:
+    """B9: neither its server nor a worker of it could write, and each would say so in its own way."""
+    run = Run(tmp_path)
+    command = [sys.executable, "-P", "-m", "orchestrator", "run", *run.config, *run.tasks]
+    limited = ["sh", "-c", 'ulimit -f 1000 && exec "$@"', "sh", *command]
+    done = subprocess.run(limited, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 2
+    assert f"error: there is no room on the disk of {run.out} (File too large): make some, then say it" in done.stderr
+    assert not run.out.exists(), "nothing is left of it"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such disk")
