@@ -19,7 +19,7 @@ from replay.facts import facts_of
 from replay.file_source import FileSource
 from replay.log_source import open_log
 from replay.names import LAST, find_run, one_of
-from replay.places import Place, find_place, live_url, log_of, places
+from replay.places import Place, find_place, live_url, log_of, place, places
 from replay.source import Source
 
 
@@ -37,6 +37,11 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     def is_local(self) -> bool:
         """Whether a run's directory on this machine is meant."""
         return self.url is None and not self.files
+
+    @property
+    def folder(self) -> Path | None:
+        """The run's directory, where it is named by that."""
+        return Path(self.run) if self.run is not None and place(Path(self.run)) is not None else None
 
 
 def url_options(url: str, namespace: str) -> str:

@@ -4,6 +4,7 @@ What is in a run's directory, `bus.run_folder` says. Called by `opening` and by 
 starts nothing.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,20 +56,26 @@ def place(path: Path) -> Place | None:
     return Place(path=path, run_id=_run_id(path), started=datetime.fromtimestamp(mark.stat().st_mtime, UTC))
 
 
-def places(results: Path) -> list[Place]:
-    """The runs below a directory, the newest first, those of trainers that had a deployment of their own too.
+def places(results: Path, beside: Path | None = None) -> list[Place]:
+    """The runs below a directory and in one beside it, the newest first, those of trainers that had a deployment too.
 
     A start that failed before it asked for a rollout is none, and neither is a deployment that others ran on. Of a run
     that was imported too, the first directory counts: its own, and of forks the one in whose log they were made.
     """
-    folders = {path.parent for name in (MATERIALIZED, METRICS) for path in results.glob(f"*/{name}")}
-    found = [run for folder in folders if (run := place(folder)) is not None]
+    found = [run for folder in _with(results, beside, MATERIALIZED, METRICS) if (run := place(folder)) is not None]
     known = {run.run_id for run in found}
-    for path in (path.parent for name in (FORKS, IMPORTED) for path in sorted(results.glob(f"*/{name}"))):
+    for path in _with(results, beside, FORKS, IMPORTED):
         runs = {run.run_id: run for run in noted(path, _Noted) if run.run_id not in known}
         known.update(runs)
         found += [Place(path=path, run_id=run.run_id, started=run.started, noted=True) for run in runs.values()]
     return sorted(found, key=lambda run: run.started, reverse=True)
+
+
+def _with(results: Path, beside: Path | None, *names: str) -> Iterator[Path]:
+    """The directories that have a file of one of these names, those with the first name first, each once."""
+    folders = {folder.resolve(): folder for folder in (*sorted(results.glob("*")), *([beside] if beside else []))}
+    with_name = (folder for name in names for folder in folders.values() if (folder / name).exists())
+    yield from dict.fromkeys(with_name)
 
 
 def live_deployments(results: Path) -> list[Path]:

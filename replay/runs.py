@@ -64,9 +64,9 @@ class _MetricsFile(msgspec.Struct):
     run: _Metrics
 
 
-def local_runs(results: Path) -> list[RunRow]:
-    """The runs whose directories are below `results`, the newest first."""
-    return [_local_run(run) for run in places(results)]
+def local_runs(results: Path, beside: Path | None = None) -> list[RunRow]:
+    """The runs whose directories are below `results`, and those in one beside it, the newest first."""
+    return [_local_run(run) for run in places(results, beside)]
 
 
 async def note_imported(folder: Path, source: Source) -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from replay.changed import draw_changes
 from replay.commands.common import Files, Json, Namespace, Run, Url, console, run_async, where, write_parts
 from replay.diff import By, CallDifference, Difference, TokenDifference, difference
-from replay.errors import Misused
+from replay.errors import Misused, UnknownName
 from replay.names import find_rollout
 from replay.opening import Where, open_source, run_in
 from replay.page import Page, counted, number, safe
@@ -87,8 +87,13 @@ async def _diff(place: Where, there: Where, one: str, other: str | None, by: By,
         fork = first.request.fork
         if fork is None:
             raise Misused(f"{first.rollout_id} is no fork: name the rollout to compare it with")
-        parent = there if named or not place.is_local else msgspec.structs.replace(place, run=None)
-        first, second = await _load(parent, fork.rollout), first
+        try:
+            parent = await _load(there, fork.rollout)
+        except UnknownName:
+            if named or place.run is None:
+                raise
+            parent = await _load(msgspec.structs.replace(place, run=None), fork.rollout)
+        first, second = parent, first
     else:
         second = await _load(there, other)
     return difference(first, second, by=by)

@@ -15,7 +15,7 @@ from rich.text import Text
 from bus import Bus, LogConfig
 from bus.opening import url_of
 from bus.room import unless_full
-from bus.run_folder import CONFIG
+from bus.run_folder import CONFIG, RESULTS
 from contracts.events import Kind
 from replay.apart import DEADLINE_S
 from replay.bulk import Bulk
@@ -308,5 +308,9 @@ def _draw(plan: Plan, rows: list[Row], goal: _Goal) -> None:
     for row in rows:
         table.add(row)
     table.end()
-    option = f" {url_options(goal.url, goal.log.namespace)}" if goal.url and goal.home is None else ""
+    option = ""
+    if goal.url and goal.home is None:
+        option = f" {url_options(goal.url, goal.log.namespace)}"
+    elif goal.home is not None and goal.home.resolve().parent != RESULTS.resolve():
+        option = f" --run {goal.home}"
     console.print(f"replay show {rows[0].rollout_id}{option}", style="dim", soft_wrap=True)

@@ -33,7 +33,7 @@ class Library:
     """The runs, and the sources that are open."""
 
     def __init__(self, where: Where) -> None:
-        """Reads what `where` names; all runs below `where.results`, if it names none."""
+        """Reads what `where` names: a log or files; else all runs below `where.results`, and a directory beside it."""
         self.where = where
         self._open: dict[str, Shelf] = {}
         self._listed: list[RunRow] = []
@@ -51,7 +51,7 @@ class Library:
             return _runs_on(self._shelf(_ELSEWHERE, self.where, None))
         loop = asyncio.get_running_loop()
         if loop.time() - self._listed_at >= _FRESH_S:
-            self._listed = await asyncio.to_thread(local_runs, self.where.results)
+            self._listed = await asyncio.to_thread(local_runs, self.where.results, self.where.folder)
             self._listed_at = loop.time()
         return self._listed
 
@@ -86,7 +86,8 @@ class Library:
             named = find_place(self.where.results, self.where.run)
             if named.run_id == run_id:
                 return named
-        found = next((place for place in places(self.where.results) if place.run_id == run_id), None)
+        known = places(self.where.results, self.where.folder)
+        found = next((place for place in known if place.run_id == run_id), None)
         if found is None:
             raise UnknownName(f"there is no run {run_id!r} in {self.where.results}/")
         return found

@@ -184,6 +184,17 @@ def ask(run: Path, rollouts: int) -> None:
     (run / "materialized_inputs.jsonl").write_text(line * rollouts)
 
 
+def test_a_directory_beside_the_results_has_its_run_and_its_forks(results: Path, tmp_path: Path) -> None:
+    """As the web app is given one; one that is among the results is not counted twice."""
+    beside = make_run(tmp_path, "elsewhere", "r1129-0900-dddd", age=400)
+    note_forks(beside, "f1129-0930-eeee", datetime.fromtimestamp(1_700_000_000, UTC), 2)
+    known = {run.run_id for run in places(results)}
+    assert {run.run_id for run in places(results, beside)} == known | {"r1129-0900-dddd", "f1129-0930-eeee"}
+    assert len(local_runs(results, results / "first")) == len(local_runs(results, (results / "first").resolve())) == 3
+    assert Where(results=results, run=str(beside)).folder == beside
+    assert Where(results=results, run="r1129-10").folder is None
+
+
 def test_what_a_command_did_not_see_of_its_forks_is_not_told_as_nothing(results: Path) -> None:
     """They may have gone on when it was ended."""
     note_forks(results / "first", "f1129-1130-aaaa", datetime.fromtimestamp(1_700_000_000, UTC), 2)
