@@ -63,7 +63,7 @@ class Charts(msgspec.Struct, frozen=True, kw_only=True):
     low: list[float | None]
     high: list[float | None]
     in_flight: list[int]
-    """At the end of the bin."""
+    """The most at once in the bin."""
     waiting: list[int]
     """Of those, the ones that no agent's worker had taken; of rollouts that have ended since."""
     staleness: list[float | None]
@@ -114,8 +114,8 @@ def charts(rows: Sequence[Entry], version: int, asked: int = 0, now: datetime | 
         reward=mean,
         low=low,
         high=high,
-        in_flight=(_until(begun, edges) - _until(ends[over], edges)).tolist(),
-        waiting=(_until(begun[~np.isnan(queued)], edges) - _until((begun + queued)[~np.isnan(queued)], edges)).tolist(),
+        in_flight=_most(begun, ends[over], edges),
+        waiting=_most(begun[~np.isnan(queued)], (begun + queued)[~np.isnan(queued)], edges),
         staleness=lag,
         stalest=stalest,
         versions=newest,
@@ -124,9 +124,15 @@ def charts(rows: Sequence[Entry], version: int, asked: int = 0, now: datetime | 
     )
 
 
-def _until(times: Numbers, edges: Numbers) -> npt.NDArray[np.int64]:
-    """How many of the times are up to the end of each bin."""
-    return np.searchsorted(np.sort(times), edges[1:], side="right")
+def _most(begun: Numbers, over: Numbers, edges: Numbers) -> list[int]:
+    """The most at once in each bin of what begins and is over at these times."""
+    times = np.concatenate((begun, over))
+    steps = np.concatenate((np.ones(len(begun), np.int64), -np.ones(len(over), np.int64)))
+    order = np.lexsort((steps, times))  # what is over as another one begins makes room for it
+    times, known = times[order], np.cumsum(np.append(0, steps[order]))
+    most = known[np.searchsorted(times, edges[:-1], side="right")]
+    np.maximum.at(most, _bins(times, edges), known[1:])
+    return list(map(int, most))
 
 
 def _bins(times: Numbers, edges: Numbers) -> npt.NDArray[np.int64]:

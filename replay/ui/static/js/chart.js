@@ -84,7 +84,7 @@ export function chartGroup() {
         if (!times.length || !plot.clientWidth) return;
         const all = lines.flatMap((line) => (line.kind === "band" ? [...line.low, ...line.high] : line.values)).filter((each) => each !== null);
         const floor = lines.some((line) => line.kind === "area") ? 0 : Math.min(...all, 0);
-        range = [all.length ? Math.min(floor, ...all) : 0, Math.max(...all, floor + 1e-9, 1e-9)];
+        range = [all.length ? Math.min(floor, ...all) : 0, Math.max(...all, 0) || 1];
         const marks = ticks(...range, 3);
         range = [Math.min(range[0], marks[0] ?? 0), Math.max(range[1], marks.at(-1) ?? 1)];
         plot.setAttribute("height", height);

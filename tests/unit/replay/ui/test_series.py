@@ -21,13 +21,20 @@ def test_what_is_told_adds_up() -> None:
     assert (told.version, told.total, told.outcomes) == (7, 92, {"completed": 90, "failed": 1, "in flight": 1})
     assert round(sum(told.ended_per_s) * width) == 91
     assert round(sum(told.failed_per_s) * width) == 1
-    assert told.in_flight[-1] == 1
+    assert told.in_flight[-1] == 6  # of the last six seconds, not of their end
     assert max(told.in_flight) == 10
     assert max(told.waiting) == 2
     assert told.mean_reward == 0.5
     assert told.rewards is not None
     assert sum(told.rewards.counts) == 90
     assert told.duration_s == (10.0, 10.0, 10.0)
+
+
+def test_what_was_in_flight_between_two_marks_of_the_axis_is_told() -> None:
+    """A run of quick rollouts that waits for a slow one had many at once, however wide a bin is."""
+    told = charts([entry(0.1, 0.2, 1.0, queue_s=0.1) for _ in range(12)] + [entry(0.1, 60, 1.0)], 1)
+    assert told.in_flight == [13] + [1] * (len(told.times) - 1)
+    assert told.waiting == [12] + [0] * (len(told.times) - 1)
 
 
 def test_a_bin_in_which_nothing_ended_has_no_reward() -> None:
