@@ -32,7 +32,7 @@ from components.workers.ends import end_dead, write_end
 from components.workers.execution import execution_of
 from components.workers.rollout import NOT_BEGUN, Rollout, prefix_of, prefix_under, share
 from components.workers.spec import WorkerSpec
-from components.workers.stops import UNCOUNTED, Departures
+from components.workers.stops import UNCOUNTED, Departures, Ends
 from contracts.errors import InvalidName
 from contracts.events import CallError, Recorded
 from contracts.ids import check_name
@@ -67,7 +67,7 @@ class AgentWorker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._draining = False
-        self._departures = Departures(bus)
+        self._departures, self._ends = Departures(bus), Ends(bus, spec.instance)
         self._log = structlog.get_logger()
 
     @property
@@ -258,7 +258,8 @@ class AgentWorker:
         """Carries a rollout on from its last event in the log."""
         assert self._replies is not None
         rollout.stale = False
-        async with self._alone if adoption.suspect(rollout) else self._adopting:
+        alone = adoption.suspect(rollout) and await self._ends.since(rollout.event.time)
+        async with self._alone if alone else self._adopting:
             if rollout.ended:
                 return  # while it waited for its turn
             try:

@@ -24,14 +24,17 @@ from components.workers.cancellations import Cancellations, cancelled
 from components.workers.ending import error_data
 from components.workers.places import Places
 from components.workers.spec import WorkerSpec
-from components.workers.stops import UNCOUNTED, UNSUSPECTED, in_a_row
+from components.workers.stops import UNCOUNTED, UNSUSPECTED, Ends, in_a_row
 from components.workers.suspects import Suspect, say_trying, suspect
 from contracts.events import NOTHING, CallError, Event
 
 RETURN_S = 1.0
 """Seconds after which a delivery that is given back comes again, to anybody."""
 GRACE_S = 0.25
-"""Seconds in which a worker begins nothing after a call that may be what ends it, unless that is answered before."""
+"""Seconds in which a worker begins nothing after a call that may be what ends it, unless that is answered before.
+
+Not where all that is known to have ended meanwhile was told to: then tens of thousands may come once more.
+"""
 STOP_S = 2.0
 """Seconds that cancelled calls get to end."""
 
@@ -95,6 +98,7 @@ class Callee:
         """By rollout, the tasks that are at work on a call of it."""
         self._pool: Pool | None = None
         self._spec: WorkerSpec
+        self._ends: Ends
         self._concurrency = concurrency
         self._places = Places(concurrency)
         self._tasks: dict[asyncio.Task[Any], _Work] = {}
@@ -110,7 +114,7 @@ class Callee:
 
         Where the pool had more slots in an earlier config, what waits in those is served too.
         """
-        self._spec = spec
+        self._spec, self._ends = spec, Ends(self._bus, spec.instance)
         await self._cancellations.start()
         slots = spec.slots_of.get(spec.instance, 1)
         earlier = await slots_from(self._bus, spec.kind, spec.instance, slots)
@@ -138,6 +142,7 @@ class Callee:
             async for delivery in self._pool:
                 try:
                     suspected = await self._suspect(delivery)
+                    warned = suspected is not None and (suspected.ended or await self._ends.since(delivery.event.time))
                 except BusError as error:
                     self._not_reached(delivery, error)
                     continue
@@ -155,7 +160,7 @@ class Callee:
                 task = asyncio.create_task(self._handle(delivery, suspected))
                 self._tasks[task] = _Work(delivery, places)
                 task.add_done_callback(self._finished)
-                if suspected is not None:
+                if warned:
                     await asyncio.wait({task}, timeout=GRACE_S)
             while self._tasks:
                 await asyncio.wait(self._tasks)

@@ -2,13 +2,16 @@
 
 What a worker gave back because it was told to stop is no fault of what it held: it says so in the log before. That one
 crashed says its supervisor, where it has one and that lives. Read where a call or a rollout has been tried so often
-that it is about to be buried (`suspects`, `adoption`): only the workers that it may have ended count against it.
+that it is about to be buried (`suspects`, `adoption`): only the workers that it may have ended count against it; and
+where what comes again would be tried with care (`callee`, `agent`): not while all that ended was told to.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from math import inf
 from typing import Final
 
 import msgspec
@@ -20,6 +23,7 @@ from contracts.events import Event, Kind
 
 _SAY_S: Final = 1.0
 """Seconds that saying so may take: where the log is away, it stays unsaid."""
+_LOOK_AGAIN_S: Final = 1.0
 
 UNCOUNTED: Final = 2**31
 """Deliveries that the pools of workers allow: `suspects` and `adoption` count in their own way."""
@@ -78,6 +82,44 @@ class Departures:
             said = [await self._bus.last(self._bus.subjects.deployment(how, worker)) for how in ("stopping", "crashed")]
             self._known[worker] = min((each.event.time for each in said if each is not None), default=None)
         return self._known[worker]
+
+
+class Ends:
+    """When workers of one instance ended, and nobody knows why."""
+
+    def __init__(self, bus: Bus, instance: str) -> None:
+        self._bus, self._start = bus, f"{instance[:40]}-"
+        self._there: dict[str, str] = {}
+        """By its place in the pool, the worker that started there last and was not told to stop."""
+        self._last: datetime | None = None
+        self._next = 1
+        """The sequence from which on there may be news."""
+        self._looking, self._looked = asyncio.Lock(), -inf
+
+    async def since(self, moment: datetime) -> bool:
+        """Whether another worker had to take the place of one, after this moment, that was not told to stop.
+
+        Where the whole deployment was started anew, that says nothing of what they held. Raises `BusError`.
+        """
+        async with self._looking:
+            if time.monotonic() - self._looked > _LOOK_AGAIN_S:
+                await self._look()
+                self._looked = time.monotonic()
+        return self._last is not None and self._last >= moment
+
+    async def _look(self) -> None:
+        said = [self._bus.subjects.deployment(what, "*") for what in ("resolved", "worker", "stopping")]
+        async for recorded in self._bus.scan(*said, start=self._next):
+            self._next = recorded.seq + 1
+            what, worker = recorded.subject.split(".")[-2:]
+            place = worker.rpartition("-")[0]
+            if what == "resolved":
+                self._there.clear()
+            elif place.startswith(self._start) and place[len(self._start) :].isdigit():
+                before = self._there.pop(place, worker)
+                if what == "worker":
+                    self._there[place] = worker
+                    self._last = self._last if before == worker else recorded.event.time
 
 
 def in_a_row(workers: int) -> str:

@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from bus import Bus, LogConfig
 from bus.deadletter import DeadLetterData
-from components.workers.stops import UNSUSPECTED, say_crashed, say_stopping
+from bus.subjects import Deployment as Deployed
+from components.workers import stops
+from components.workers.stops import UNSUSPECTED, Ends, say_crashed, say_stopping
 from components.workers.suspects import say_trying, suspect
 from contracts.deployments import CallTried
 from contracts.events import Event
@@ -154,3 +157,39 @@ async def test_a_suspect_is_tried_with_less_and_less_beside_it_and_crashes_three
             said = [each async for each in bus.scan(bus.subjects.deployment("trying", "*"))]
         assert len(said) == 2 * len(places) - 1
         assert {msgspec.json.decode(each.event.data, type=CallTried).kind for each in said} == {"models"}
+
+
+async def test_only_a_worker_that_another_had_to_replace_and_that_was_not_told_to_stop_warns(
+    server: str, config: LogConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a pool that is restarted twice, or a run that is resumed twice, would try all that it held one by one."""
+    monkeypatch.setattr(stops, "_LOOK_AGAIN_S", -1.0)
+    async with await Bus.connect(server, config, name="test/1", writer="test") as bus:
+        await bus.ensure_log()
+        ends = Ends(bus, "policy")
+
+        async def say(what: Deployed, identifier: str) -> Event:
+            subject = bus.subjects.deployment(what, identifier)
+            event = bus.event(type=f"deployment.{what}", subject=subject, data=b"{}")
+            await bus.publish(event)
+            return event
+
+        begun = await say("resolved", "d1")
+        for worker in ("policy-0-a", "policy-1-a", "policy-x-0-a", "policy-x-0-b", "other-0-a", "other-0-b"):
+            await say("worker", worker)
+        assert not await ends.since(begun.time), "others are no matter, and two places are not one"
+        for worker, after in (("policy-0-a", "policy-0-b"), ("policy-0-b", "policy-0-c")):
+            await say_stopping(bus, worker, "models", "policy")
+            await say("worker", after)
+        assert not await ends.since(begun.time)
+        await say("resolved", "d2")  # all were killed
+        await say("worker", "policy-0-d")
+        await say("worker", "policy-1-d")
+        assert not await ends.since(begun.time)
+        replaced = await say("worker", "policy-0-e")
+        assert await ends.since(begun.time)
+        assert await ends.since(replaced.time)
+        await say_stopping(bus, "policy-0-e", "models", "policy")
+        later = await say("worker", "policy-0-f")
+        assert not await ends.since(later.time)
+        assert await Ends(bus, "policy").since(begun.time), "one that comes later knows it too"
