@@ -15,11 +15,10 @@ import msgspec
 from bus import Bus
 from contracts.deployments import RunStarted
 from contracts.ids import ROOT_CALL
-from contracts.rollouts import RolloutRequest
 from orchestrator.errors import UsageError
+from orchestrator.requests import request_if_readable
 from orchestrator.tasks import MaterializedTask, input_line
 
-_REQUEST = msgspec.json.Decoder(RolloutRequest)
 _STARTED = msgspec.json.Decoder(RunStarted)
 
 
@@ -54,8 +53,8 @@ async def inputs_in_log(bus: Bus, started: RunStarted) -> list[bytes]:
             event = recorded.event
             if event.replyto != bus.subjects.ended(run, event.rolloutid):
                 continue
-            request = _REQUEST.decode(await bus.fetch_data(event))
-            if request.attempt == 0:
+            request = await request_if_readable(bus, event)
+            if request is not None and request.attempt == 0:
                 task = MaterializedTask(
                     agent=request.agent,
                     task_index=request.task_index,

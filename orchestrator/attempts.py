@@ -7,19 +7,16 @@ the config's `retry` says and awaits whatever was asked again.
 
 from contextlib import suppress
 from secrets import token_hex
-from typing import Final
 
 import msgspec
 
 from bus import Bus, Conflict, DeadLetter
-from bus.errors import BlobLost
 from components.workers.cancellations import cancelled_because
 from contracts.events import Recorded
 from contracts.ids import ROOT_CALL, RolloutId, attempt_id, first_attempt
 from contracts.rollouts import RolloutRequest
 from orchestrator.errors import OrchestratorError
-
-_REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
+from orchestrator.requests import UnreadableRequest, read_request
 
 
 class NotAgain(OrchestratorError):
@@ -34,9 +31,9 @@ async def request_of_rollout(bus: Bus, rollout: str) -> tuple[Recorded, RolloutR
         raise NotAgain(f"the request of rollout {rollout} is not in the log, or no event that can be read")
     event = recorded.event
     try:
-        request = _REQUEST.decode(await bus.fetch_data(event))
-    except (msgspec.DecodeError, UnicodeDecodeError, BlobLost) as error:
-        raise NotAgain(f"the request of rollout {rollout} cannot be read: {error}") from error
+        request = await read_request(bus, event)
+    except UnreadableRequest as error:
+        raise NotAgain(str(error)) from error
     if event.replyto != bus.subjects.ended(request.run_id, rollout):
         raise NotAgain(f"the request of rollout {rollout} contradicts the subject that it came under")
     return recorded, request

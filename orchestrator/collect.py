@@ -25,6 +25,7 @@ from contracts.events import Event, Recorded
 from contracts.ids import ROOT_CALL, RolloutId, rollout_id
 from contracts.rollouts import RolloutRequest
 from orchestrator.attempts import Attempt, asked_again, give_up, next_attempt
+from orchestrator.requests import request_if_readable
 from orchestrator.results import Ending, Outcome, ResultFiles, outcome, read_ending, read_outcome
 from orchestrator.revisions import latest_revisions, revise
 from orchestrator.settings import RetrySettings
@@ -44,7 +45,6 @@ FLUSH_S = 0.5
 """Seconds between two hand-overs of result lines to the operating system."""
 
 _log = structlog.get_logger("collect")
-_REQUEST = msgspec.json.Decoder(RolloutRequest)
 
 
 def rollout_id_of(run_id: str, task: MaterializedTask) -> RolloutId:
@@ -228,16 +228,19 @@ async def outcomes_in_log(bus: Bus, run_id: str) -> AsyncIterator[Outcome]:
     for partition in range(bus.config.partitions):
         requests: dict[str, RolloutRequest] = {}
         revised = await latest_revisions(bus, partition, run_id)
-        asked = f"{bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
-        async for recorded in bus.scan(asked, bus.subjects.ended_of(partition, run_id), partition=partition):
+        roots = f"{bus.config.namespace}.{partition}.agents.*.*.request.*.{ROOT_CALL}"
+        async for recorded in bus.scan(roots, bus.subjects.ended_of(partition, run_id), partition=partition):
             event = recorded.event
             if event.type != "rollout.requested":
                 request = requests.pop(event.rolloutid, None)
                 if request is None:
-                    _log.warning("request_missing", rollout=event.rolloutid, hint="it was deleted from the log")
+                    _log.warning("request_missing", rollout=event.rolloutid, hint="it is not in the log, or unreadable")
                     continue
                 if event.type != "rollout.failed" or await asked_again(bus, event.rolloutid, request) is None:
                     done = await read_outcome(bus, request, event)
                     yield revise(done, *revised[event.rolloutid]) if event.rolloutid in revised else done
-            elif event.replyto == bus.subjects.ended(run_id, event.rolloutid):
-                requests[event.rolloutid] = _REQUEST.decode(await bus.fetch_data(event))
+            elif (
+                event.replyto == bus.subjects.ended(run_id, event.rolloutid)
+                and (asked := await request_if_readable(bus, event)) is not None
+            ):
+                requests[event.rolloutid] = asked

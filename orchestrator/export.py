@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from bus import Bus
+from bus.errors import BlobLost
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import Revised
 from contracts.samples import BreakKind, RolloutSamples
@@ -88,6 +89,8 @@ class _Result(msgspec.Struct):
 
 _REQUEST: Final = msgspec.json.Decoder(_Request)
 _RESULT: Final = msgspec.json.Decoder(_Result)
+_LOST: Final = msgspec.DecodeError, UnicodeDecodeError, BlobLost
+"""A power cut may take what events refer to."""
 
 
 async def completed(bus: Bus, run: str) -> tuple[list[Completed], int]:
@@ -102,11 +105,16 @@ async def completed(bus: Bus, run: str) -> tuple[list[Completed], int]:
             event = recorded.event
             if event.type == "rollout.requested":
                 if event.replyto == bus.subjects.ended(run, event.rolloutid):
-                    requests[event.rolloutid] = _REQUEST.decode(await bus.fetch_data(event))
+                    with suppress(*_LOST):
+                        requests[event.rolloutid] = _REQUEST.decode(await bus.fetch_data(event))
             elif (request := requests.pop(event.rolloutid, None)) is None or event.type != "rollout.completed":
                 others += 1
             else:
-                result = _RESULT.decode(await bus.fetch_data(event))
+                try:
+                    result = _RESULT.decode(await bus.fetch_data(event))
+                except _LOST:
+                    others += 1
+                    continue
                 models = result.stats.models if result.stats is not None else ()
                 _, revised = revisions.get(event.rolloutid, (0, None))
                 scored = _scored(run, request, result if revised is None else revised)

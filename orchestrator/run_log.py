@@ -26,6 +26,7 @@ from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutStats, cou
 from orchestrator.attempts import ask_again, give_up, request_of_rollout
 from orchestrator.errors import OrchestratorError, RunCancelled
 from orchestrator.groups import End, Groups, Member, OpenGroup
+from orchestrator.requests import request_if_readable
 from orchestrator.settings import RetrySettings
 from orchestrator.submission import Place, check_size, epoch_of, member_id, new_group, place_of
 
@@ -40,7 +41,6 @@ class _Completed(msgspec.Struct):
 
 _COMPLETED: Final = msgspec.json.Decoder(_Completed)
 _FAILED: Final = msgspec.json.Decoder(RolloutFailure)
-_REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
 _log = structlog.get_logger("run_log")
 
 
@@ -171,9 +171,10 @@ class RunLog:
             await end_unasked(bus, event, held)
 
     async def _take_over(self, group: OpenGroup, member: Member, stored: Recorded) -> None:
-        before = _REQUEST.decode(await self._bus.fetch_data(stored.event))
-        check_size(group.id, before.group_size, len(group.members))
-        group.version = min(group.version, before.policy_version or 0)
+        before = await request_if_readable(self._bus, stored.event)
+        if before is not None:
+            check_size(group.id, before.group_size, len(group.members))
+            group.version = min(group.version, before.policy_version or 0)
         found = await self._bus.last(self._bus.subjects.ended(self._run, member.rollout))
         if found is not None:
             await self._hear(found.event)

@@ -32,6 +32,7 @@ from orchestrator.commands.logs import (
 from orchestrator.errors import UsageError
 from orchestrator.full_log import no_room
 from orchestrator.hints import counted
+from orchestrator.requests import request_if_readable
 
 _REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
 
@@ -168,7 +169,9 @@ async def _asked(bus: Bus, run: str) -> dict[str, int]:
         async for recorded in bus.scan(requests, partition=partition):
             event = recorded.event
             if event.replyto == bus.subjects.ended(run, event.rolloutid):
-                found[event.rolloutid] = _REQUEST.decode(await bus.fetch_data(event)).task_index
+                request = await request_if_readable(bus, event)
+                if request is not None:
+                    found[event.rolloutid] = request.task_index
     return found
 
 

@@ -44,6 +44,7 @@ def bad(event: Event, case: str) -> bytes:
     return {
         "bytes": b"\xff\x00 not json",
         "no event": b'{"hello": 1}',
+        "data": encode(event),  # which is {} in these tests
         "version": encode(changed(event, dataschema="99")),
         "type": encode(changed(event, type="weather.requested")),
         "subject": encode(changed(event, subject=event.subject + "x")),
@@ -188,7 +189,7 @@ async def test_a_rollout_whose_end_cannot_be_read_has_failed(
         assert (balance.balanced, balance.completed, balance.failed, balance.in_flight) == (True, 2, 1, 0)
 
 
-@pytest.mark.parametrize("case", ["bytes", "version", "subject", "rollout"])
+@pytest.mark.parametrize("case", ["bytes", "data", "version", "subject", "rollout"])
 async def test_a_rollout_whose_request_cannot_be_read_has_failed(
     server: str, config: LogConfig, tmp_path: Path, case: str
 ) -> None:
@@ -213,11 +214,13 @@ async def test_a_rollout_whose_request_cannot_be_read_has_failed(
             failed = {each.rollout_id: each.error for each in outcomes if each.reward is None}
             assert (failed, len(outcomes)) == ({spoilt: "poison"}, len(tasks))
         await nothing_is_held(deployment)
+        reason = REASONS.get(case, "undecodable")
         assert [(each.pool.kind, each.data.reason, each.data.raw) async for each in letters(bus)] == [
-            ("agents", REASONS[case], raw)
+            ("agents", reason, raw)
         ]
         balance = await audit(bus, "r")
         assert (balance.balanced, balance.completed, balance.failed, balance.in_flight) == (True, 2, 1, 0)
+        assert [each.rollout_id async for each in outcomes_in_log(bus, "r")] == ["r-00000-00", "r-00002-00"]
 
 
 @pytest.mark.parametrize("case", ["bytes", "version", "subject", "rollout"])
