@@ -23,13 +23,22 @@ class Choice(NamedTuple):
     """What is to be dropped before anything else, by reason."""
 
 
+def useless_among(groups: Groups, options: FeedOptions, version: int, arrived: int) -> dict[str, list[Unit]]:
+    """What is to be dropped, by reason, of what the last so many rollouts that ended have made whole."""
+    useless: dict[str, list[Unit]] = {}
+    for unit in groups.latest(arrived, single=options.single):
+        if (reason := _useless(unit, options, version)) is not None:
+            useless.setdefault(reason, []).append(unit)
+    return useless
+
+
 def worth_a_look(groups: Groups, options: FeedOptions, *, final: bool, judged: bool) -> bool:
     """Whether there may be a batch, or something that must not wait for one before it is dropped.
 
     `judged` says that what waited was looked at before at this policy version: fewer than a batch, they are looked at
     once more only when nothing else ends, since they may be many.
     """
-    if final or options.drop_zero_variance:
+    if final:
         return True
     if options.max_lag is not None and not (judged and groups.unfinished_rollouts):
         return True

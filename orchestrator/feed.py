@@ -11,7 +11,7 @@ from typing import Any, Self, cast
 
 import structlog
 
-from orchestrator.batches import choose, worth_a_look
+from orchestrator.batches import Choice, choose, useless_among, worth_a_look
 from orchestrator.consumption import Consumption
 from orchestrator.delivered import Batch, Finished, Group
 from orchestrator.feed_view import FeedView
@@ -30,6 +30,8 @@ class Feed:
         self._view, self._options, self._consumption = view, options, consumption
         self._judged: int | None = None
         """The policy version at which what waits was last looked at."""
+        self._arrived = 0
+        """Rollouts that had ended when it was last asked what of them teaches nothing."""
 
     def __aiter__(self) -> Self:
         return self
@@ -43,18 +45,15 @@ class Feed:
         patience = Patience(view.groups, view.version, options.patience_s, loop.time())
         while True:
             view.bell.check()
-            judged = self._judged == view.version
-            if worth_a_look(view.groups, options, final=self._final, judged=judged):
-                chosen, useless = choose(view.groups, options, view.pacing, view.version, final=self._final)
-                self._judged = view.version
-                if useless:
-                    if patience.over(loop.time()):
-                        raise starved(view, options, self._consumption.dropped, patience)
-                    patience.in_vain(useless)
-                    await self._consumption.drop(useless)
-                    continue  # the version may have risen meanwhile
-                if chosen:
-                    return self._deliver(chosen)
+            chosen, useless = self._look()
+            if useless:
+                if patience.over(loop.time()):
+                    raise starved(view, options, self._consumption.dropped, patience)
+                patience.in_vain(useless)
+                await self._consumption.drop(useless)
+                continue  # the version may have risen meanwhile
+            if chosen:
+                return self._deliver(chosen)
             if self._over:
                 raise StopAsyncIteration
             patience.look(view.version, loop.time())
@@ -65,6 +64,17 @@ class Feed:
                     await view.bell.wait()
             except TimeoutError:
                 raise starved(view, options, self._consumption.dropped, patience) from None
+
+    def _look(self) -> Choice:
+        """What there is to deliver, or first to drop."""
+        view, options = self._view, self._options
+        arrived, self._arrived = view.groups.arrived - self._arrived, view.groups.arrived
+        if options.drop_zero_variance and (useless := useless_among(view.groups, options, view.version, arrived)):
+            return Choice([], useless)
+        if not worth_a_look(view.groups, options, final=self._final, judged=self._judged == view.version):
+            return Choice([], {})
+        self._judged = view.version
+        return choose(view.groups, options, view.pacing, view.version, final=self._final)
 
     @property
     def _final(self) -> bool:

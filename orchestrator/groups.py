@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
+from itertools import islice
 from typing import NamedTuple
 
 from contracts.events import Outcome
@@ -183,6 +184,8 @@ class Groups:
     """Rollouts that are in no batch yet, ended or not, by the size of their group."""
     groups_to_deliver: int = 0
     """Groups that have any of these."""
+    arrived: int = 0
+    """Rollouts whose end was heard."""
     newest_ended: datetime | None = None
     """When the newest of the groups was asked for of which anything has ended."""
 
@@ -214,6 +217,7 @@ class Groups:
         member.end = end
         self.newest_ended = group.asked if self.newest_ended is None else max(self.newest_ended, group.asked)
         self.unfinished_rollouts -= 1
+        self.arrived += 1
         if not member.taken:
             self.ended[group.first_id(member)] = Unit(group, (member,))
         if group.ended:
@@ -226,6 +230,12 @@ class Groups:
         if single:
             return iter(self.ended.values())
         return (Unit(group, group.left) for group in self.ready.values())
+
+    def latest(self, count: int, *, single: bool) -> Iterator[Unit]:
+        """The last so many of these, the newest first."""
+        if single:
+            return islice(reversed(self.ended.values()), count)
+        return (Unit(group, group.left) for group in islice(reversed(self.ready.values()), count))
 
     def undelivered(self, *, single: bool) -> Counter[int]:
         """What is still to be delivered, ended or not: groups, or with `single` rollouts, by version when asked for."""

@@ -76,6 +76,29 @@ def test_whatever_is_asked_ends_is_delivered_committed_and_dropped_the_counts_ar
         assert groups.committed_now == committed
 
 
+@given(seed=st.integers(0, 1_000_000), single=st.booleans())
+def test_what_ends_between_two_looks_is_among_the_latest_of_so_many(seed: int, single: bool) -> None:
+    """Whatever else was taken meanwhile; a group is whole with its last rollout."""
+    chance, groups = Random(seed), Groups()
+    seen: set[tuple[str, ...]] = set()
+    arrived = 0
+    for step in range(60):
+        match chance.randrange(5):
+            case 0:
+                groups.add(group(step, chance.randint(1, 3)))
+            case 1 | 2 | 3 if groups.unfinished:
+                one = chance.choice(groups.unfinished)
+                groups.end(one, chance.choice(one.unfinished), end(step))
+            case 4:
+                units = list(groups.units(single=single))
+                groups.remove(chance.sample(units, min(len(units), 2)), trained=False)
+        if chance.random() < 0.3:
+            latest = {unit.names for unit in groups.latest(groups.arrived - arrived, single=single)}
+            there = {unit.names for unit in groups.units(single=single)}
+            assert there - seen <= latest <= there
+            seen, arrived = there, groups.arrived
+
+
 def test_units_come_in_the_order_of_ends_and_name_what_they_are() -> None:
     groups, first, second = Groups(), group(1, 2), group(2, 2)
     groups.add(first)
