@@ -143,10 +143,10 @@ def _replied(answers: dict[str, Recorded], event: Event) -> bool:
 
 
 def _ended(request: Event, recorded: Sequence[Recorded]) -> bool:
-    """Whether nobody asks for what is missing any more: the rollout has ended, or the nested one."""
+    """Whether nobody asks for what is missing any more: the rollout has ended, or the nested one is answered."""
     caller = _caller(request)
     return any(
-        ".rollout.ended." in entry.subject or (entry.event.callkey == caller and not entry.event.replyto)
+        ".rollout.ended." in entry.subject or (entry.event.callkey == caller and entry.subject.split(".")[2] == "reply")
         for entry in recorded
     )
 

@@ -19,6 +19,8 @@ from tests.e2e.workers import PATIENCE_S, Deployment, Instance, kept, start_proc
 
 DIGITS = range(1, 9)
 ALL = int("".join(map(str, DIGITS)))
+LATE_S = 1.0
+"""In which a call that waits looks several times whether its turn has come."""
 
 
 def instances(**resources: Any) -> dict[str, Instance]:
@@ -166,3 +168,43 @@ async def test_a_call_whose_rollout_has_ended_waits_for_nothing(server: str, con
         await deployment.ask("r", task())
         assert (await deployment.failure("r")).kind == "deadline"
         assert (await deployment.replied("r", "m2_0"))["kind"] == "cancelled"
+
+
+async def test_a_call_of_a_nested_rollout_waits_for_the_one_before_it_though_another_worker_adopts_that(
+    server: str, config: LogConfig
+) -> None:
+    """E5: of two calls that were made at once the worker that ended had stored the second one only."""
+    log = config.model_copy(update={"ack_wait_s": 1.0})
+    found = {**instances(), "caller": Instance("agents", "puppet", {"resources": "stage", "helper": "puppet"})}
+    asked = {"plan": [["appends", 1, 2]], "expected": 12}
+    async with Deployment(server, log, found) as deployment:
+        subjects = deployment.bus.subjects
+        second = subjects.request("resources", "stage", 1, "r", "m_1--m2_0")
+        await deployment.start("caller")
+        first = await deployment.start_one("puppet", worker="first")
+        publish = first.publish
+
+        async def die_between(event: Event) -> int:
+            if event.callkey == "m_1--m1_0":
+                await deployment.until(second)
+                await first._fail()
+            return await publish(event)
+
+        first.publish = die_between  # type: ignore[method-assign]
+        await deployment.start("stage")
+        await deployment.ask("r", {"plan": [["ask", asked]], "expected": 1}, agent="caller")
+        await deployment.until(second)
+        adopter = await deployment.start_one("puppet", worker="second")
+        say = adopter.publish
+
+        async def publish_late(event: Event) -> int:
+            if event.callkey == "m_1--m1_0":
+                late = asyncio.get_running_loop().time() + LATE_S
+                while asyncio.get_running_loop().time() < late:
+                    assert await deployment.bus.last(subjects.reply("*", "r", "m_1--m2_0")) is None
+                    await asyncio.sleep(0.01)
+            return await say(event)
+
+        adopter.publish = publish_late  # type: ignore[method-assign]
+        assert await deployment.reward("r") == 1.0
+        await deployment.check(["r"])
