@@ -20,15 +20,8 @@ _FILE: Final = "boot"
 
 
 async def begin_anew_after_reboot(bus: Bus, directory: Path) -> bool:
-    """Whether the pools of a log, whose server's directory this is, begin anew; raises `BusError`.
-
-    Where the system does not tell when it started, they always do.
-    """
-    now = _boot()
-    served, file = b"", directory / _FILE
-    if file.is_file():
-        served = file.read_bytes()
-    if now and served == now:
+    """Whether the pools of a log, whose server's directory this is, begin anew: if `rebooted`. Raises `BusError`."""
+    if not rebooted(directory):
         return False
     found = [(number, slot) for number in range(bus.config.partitions) for slot in await slot_states(bus, number)]
     connection = bus._connection  # noqa: SLF001 - a part of the same package
@@ -42,8 +35,17 @@ async def begin_anew_after_reboot(bus: Bus, directory: Path) -> bool:
         )
         await connection.api(f"CONSUMER.DELETE.{anew.stream}.{anew.name}", None, dict[str, Any])
         await ensure_consumer(connection, anew)  # its slot is known to have been there
-    file.write_bytes(now)
+    (directory / _FILE).write_bytes(_boot())
     return bool(found)
+
+
+def rebooted(directory: Path) -> bool:
+    """Whether the machine was started anew since the pools of a log in this directory were last served, if ever.
+
+    Where the system does not tell when it started, it was.
+    """
+    now, file = _boot(), directory / _FILE
+    return not now or not file.is_file() or file.read_bytes() != now
 
 
 def _boot() -> bytes:

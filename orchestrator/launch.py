@@ -63,6 +63,8 @@ class Deployment:
         self.url = url
         self.config = config
         self.descriptions = descriptions
+        self.rebooted = False
+        """Whether the machine was started anew since the log was last served, if that is this deployment's own."""
         self._supervisor: Supervisor | None = None
         self._keeping: list[asyncio.Task[NoReturn]] = []
         """What keeps the server of the log running, where it is this deployment's own, and the log young."""
@@ -109,7 +111,8 @@ class Deployment:
             if server is None:
                 await _hear_outages(stack, bus, config.redactor.text(redacted(url)), report)
             await bus.ensure_log(adjust=True)
-            if server is not None and await begin_anew_after_reboot(bus, server.directory):
+            was_rebooted = server is not None and await begin_anew_after_reboot(bus, server.directory)
+            if was_rebooted:
                 report("the machine was started anew since: all that workers were asked for is looked at again")
             if (limit := settings.log.age_limit) is not None:
                 report("looking for runs that are older than log.max_age")
@@ -117,7 +120,7 @@ class Deployment:
                 keeping.append(asyncio.create_task(keep_young(bus, limit, report, collected=run)))
                 stack.push_async_callback(_end, keeping[-1])
             deployment = cls(bus, url, config, descriptions)
-            deployment._keeping = keeping
+            deployment._keeping, deployment.rebooted = keeping, was_rebooted
             if look is not None:
                 await deployment.while_alive(look(deployment))
             await deployment._record()

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, NamedTuple, Self
+from typing import IO, Any, Self
 
 import msgspec
 import structlog
 
 from bus import Bus
-from bus.headings import headings
-from bus.run_folder import FAILURES, ROLLOUTS, read_lines
+from bus.errors import BlobLost
+from bus.run_folder import FAILURES, ROLLOUTS
 from components.workers.contexts import response_of
 from contracts.errors import TwoPayloads
 from contracts.events import Event
@@ -32,20 +32,6 @@ _log = structlog.get_logger("results")
 
 
 Ending = RolloutResult | RolloutFailure
-
-
-class _Named(msgspec.Struct):
-    rollout_id: str
-
-
-class Kept(NamedTuple):
-    """What one file of results holds that its log does not bear out."""
-
-    path: Path
-    lost: list[str]
-    """The rollouts that have a line, and no end in the log."""
-    damaged: int
-    """Lines that cannot be read."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,15 +63,19 @@ async def read_outcome(bus: Bus, request: RolloutRequest, event: Event) -> Outco
 async def read_ending(bus: Bus, event: Event) -> Ending:
     """What a terminal event says, with what it refers to in the log: the whole response, with its tokens if it has any.
 
-    What cannot be read is a failure: it has to come to something. Raises `BusError`.
+    What cannot be read, as where a power cut took it, is a failure: it has to come to something. Raises `BusError`.
     """
-    data = await bus.fetch_data(event)
     try:
-        if event.type != "rollout.completed":
-            return _FAILURE.decode(data)
-        result = _RESULT.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return await _read_ending(bus, event)
+    except (msgspec.DecodeError, UnicodeDecodeError, BlobLost) as error:
         return RolloutFailure(kind="poison", message=f"its end cannot be read: {error}")
+
+
+async def _read_ending(bus: Bus, event: Event) -> Ending:
+    data = await bus.fetch_data(event)
+    if event.type != "rollout.completed":
+        return _FAILURE.decode(data)
+    result = _RESULT.decode(data)
     if result.stats is not None and result.stats.captured:
         from orchestrator.token_fields import with_tokens  # noqa: PLC0415 - numpy is loaded where tokens are
 
@@ -160,25 +150,6 @@ def policy_versions(request: RolloutRequest, stats: RolloutStats | None) -> tupl
     if stats is not None and not isinstance(stats.policy, msgspec.UnsetType):
         return stats.policy
     return None if request.policy_version is None else (request.policy_version, request.policy_version)
-
-
-async def kept_of(bus: Bus, run_id: str, folder: Path) -> list[Kept]:
-    """Looks for each line of the result files whether its rollout has ended in the log.
-
-    A log that lost its end may have lost it in one partition only. Raises `BusError` and `OSError`.
-    """
-    found: list[Kept] = []
-    for path in (folder / ROLLOUTS, folder / FAILURES):
-        lines = list(read_lines(path, _Named))
-        found.append(Kept(path, [line.rollout_id for line in lines if line is not None], lines.count(None)))
-    if not any(kept.lost for kept in found):
-        return found
-    ended = {
-        noted.heading.rollout
-        for partition in range(bus.config.partitions)
-        async for noted in headings(bus, bus.subjects.ended_of(partition, run_id), partition=partition)
-    }
-    return [kept._replace(lost=[rollout for rollout in kept.lost if rollout not in ended]) for kept in found]
 
 
 class ResultFiles:

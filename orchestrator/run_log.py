@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from bus import Bus, Conflict
-from bus.errors import Unreadable
+from bus.errors import BlobLost, Unreadable
 from bus.headings import headings, last_sequence
 from components.workers.cancellations import cancelled_because, until_cancelled
 from components.workers.ends import end_unasked
@@ -244,13 +244,21 @@ class RunLog:
         member = group.members[place.number]
         if member.end is not None or member.rollout != event.rolloutid:
             return
-        end = _end(event, await self._bus.fetch_data(event), self._models)
+        end = await self._end(event)
         if member.end is not None or member.rollout != event.rolloutid:
             return  # it was heard elsewhere while its data was fetched
         if event.type == "rollout.failed" and await self._again(member, place.attempt, end, event):
             return
         self._groups.end(group, member, end)
         self._changed()
+
+    async def _end(self, event: Event) -> End:
+        """How it ended; what cannot be read is a failure too, since it must end."""
+        try:
+            end = _read_end(event, await self._bus.fetch_data(event))
+        except (msgspec.DecodeError, UnicodeDecodeError, BlobLost) as error:
+            return End("rollout.failed", None, "poison", f"its end cannot be read: {error}", None, event.time)
+        return end if end.stats is None else end._replace(trained=counted(end.stats, self._models))
 
     async def _again(self, member: Member, attempt: int, end: End, event: Event) -> bool:
         """Asks again for a rollout that failed, if it is to be."""
@@ -270,15 +278,6 @@ class RunLog:
 def _attempt(group: str, index: int, attempt: int) -> RolloutId:
     first = member_id(group, index)
     return attempt_id(first, attempt) if attempt else first
-
-
-def _end(event: Event, data: bytes, models: Collection[str]) -> End:
-    """How it ended; what cannot be read is a failure too, since it must end."""
-    try:
-        end = _read_end(event, data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return End("rollout.failed", None, "poison", f"its end cannot be read: {error}", None, event.time)
-    return end if end.stats is None else end._replace(trained=counted(end.stats, models))
 
 
 def _read_end(event: Event, data: bytes) -> End:

@@ -9,16 +9,18 @@ import typer
 
 from bus import Bus
 from bus.opening import LogPlace
-from bus.run_folder import FAILURES, MATERIALIZED, METRICS, ROLLOUTS
+from bus.reboot import rebooted
+from bus.run_folder import FAILURES, LOG, MATERIALIZED, METRICS, ROLLOUTS
 from orchestrator.asked import beginning, digest_of, inputs_in_log
 from orchestrator.collect import outcomes_in_log
 from orchestrator.commands.common import Steps, console, run_async
 from orchestrator.commands.logs import Namespace, Url, one_run, open_place, place_of, runs_of, unknown_run
 from orchestrator.commands.resuming import keep_aside
 from orchestrator.errors import UsageError
+from orchestrator.kept import by_outcomes, kept_of
 from orchestrator.launch import resolved_deployment
 from orchestrator.report import RunReport, has_metrics
-from orchestrator.results import ResultFiles, kept_of
+from orchestrator.results import ResultFiles
 from orchestrator.run_files import RunFiles, write_whole
 
 
@@ -66,7 +68,7 @@ async def _rebuild(directory: Path, run: str | None, place: LogPlace, namespace:
             run = await one_run(bus, run, directory)
             if run not in await runs_of(bus):
                 raise await unknown_run(bus, run)
-            for kept in await kept_of(bus, run, directory):
+            for kept in await kept_of(bus, run, directory, by_outcomes if rebooted(directory / LOG) else None):
                 keep_aside(kept, "`jetgym run … --resume` runs these rollouts again")
             report(f"reading the log of {run}")
             deployed = await resolved_deployment(bus)

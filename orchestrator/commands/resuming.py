@@ -21,8 +21,8 @@ from orchestrator.commands.logs import runs_of
 from orchestrator.config import Config
 from orchestrator.errors import UsageError
 from orchestrator.hints import counted
+from orchestrator.kept import Kept, by_ends, kept_of
 from orchestrator.launch import Deployment
-from orchestrator.results import Kept, kept_of
 from orchestrator.run_files import write_whole
 from orchestrator.tasks import other_inputs
 
@@ -90,7 +90,7 @@ async def check_results(run: str, folder: Path, deployment: Deployment) -> None:
     before the workers start, whose ends would hide which were lost.
     """
     holds = await deployment.holds(run)
-    found = await kept_of(deployment.bus, run, folder)
+    found = await kept_of(deployment.bus, run, folder, by_ends if deployment.rebooted else None)
     if (folder / CONFIG).is_file() and not holds:
         if deployment.config.settings.server.url is not None or any(kept.lost or kept.damaged for kept in found):
             raise UsageError(
@@ -121,15 +121,21 @@ def keep_aside(kept: Kept, then: str) -> None:
 
     What was kept before stays: after a second power cut it is the only copy of what the first one took.
     """
-    if not kept.lost:
-        return
-    aside, lost = _copied_aside(kept.path), counted(len(kept.lost), "result")
-    console.print(
-        f"the log has lost its end, as in a power cut (log.durability), and with it {lost} of {kept.path}: {then}. "
-        f"The file as it was is {aside}",
-        markup=False,
-        soft_wrap=True,
-    )
+    told = []
+    if kept.lost:
+        lost = counted(len(kept.lost), "result")
+        told.append(
+            f"the log has lost its end, as in a power cut (log.durability), and with it {lost} of {kept.path}: {then}"
+        )
+    if kept.unread:
+        unread = counted(len(kept.unread), "result")
+        told.append(
+            f"the log has lost large data, as in a power cut (log.durability), which {unread} of {kept.path} had: they "
+            f"are not in it any more"
+        )
+    if told:
+        told.append(f"The file as it was is {_copied_aside(kept.path)}")
+        console.print(". ".join(told), markup=False, soft_wrap=True)
 
 
 def _copied_aside(path: Path) -> Path:

@@ -18,8 +18,9 @@ from orchestrator.audit import audit
 from orchestrator.collect import NO_RETRY, collect, outcomes_in_log, rollout_id_of
 from orchestrator.dead import requeue
 from orchestrator.errors import UsageError
+from orchestrator.kept import by_ends, by_outcomes, kept_of
 from orchestrator.metrics import Metrics
-from orchestrator.results import Outcome, kept_of
+from orchestrator.results import Outcome
 from orchestrator.settings import RetrySettings
 from orchestrator.tasks import MaterializedTask, input_line
 
@@ -93,10 +94,61 @@ async def test_each_result_that_the_log_does_not_have_is_found_in_whichever_part
                 )
         lines = [b'{"rollout_id":"%s"}\n' % name.encode() for name in names]
         (tmp_path / "rollouts.jsonl").write_bytes(b"".join(lines) + lines[0][:-5])
-        rollouts, failures = await kept_of(bus, "r1", tmp_path)
+        rollouts, failures = await kept_of(bus, "r1", tmp_path, None)
     assert 0 < len(lost) < 28
     assert (rollouts.lost, rollouts.damaged) == (lost, 1)
     assert (failures.lost, failures.damaged) == ([], 0)
+
+
+@pytest.mark.parametrize("large", ["results", "requests"])
+async def test_a_power_cut_may_take_what_ends_and_requests_refer_to(
+    server: str, config: LogConfig, tmp_path: Path, large: str
+) -> None:
+    """B6, E9: each resume, or rebuild, ended by that. A result that cannot be read is a failure; its line is found."""
+    filler = "x" * 4_000
+    result = RolloutResult(response=msgspec.Raw(msgspec.json.encode(filler)), reward=1.0)
+    found = [
+        msgspec.structs.replace(
+            task, line=msgspec.json.encode({"filler": filler, "responses_create_params": {"input": "hi"}})
+        )
+        if large == "requests" and task.task_index != 1
+        else task
+        for task in tasks(4)
+    ]
+
+    async def work(bus: Bus) -> None:
+        async for delivery in await bus.pool("agents", "solver", (0,), types=("rollout.requested",)):
+            event = delivery.event
+            is_large = large == "results" and not event.rolloutid.endswith("1-00")
+            data = msgspec.json.encode(result) if is_large else RESULT
+            await bus.publish(bus.event("rollout.completed", event.replyto, data, rolloutid=event.rolloutid))
+            delivery.ack()
+
+    async def collected() -> list[Outcome]:
+        heard: list[Outcome] = []
+        await collect(bus, found, run_id="r1", output=tmp_path, concurrency=9, on_outcome=heard.append)
+        return heard
+
+    narrow = config.model_copy(update={"inline_limit": 1_024})
+    async with await Bus.connect(server, narrow, name="orchestrator/test", writer="w") as bus:
+        await bus.ensure_log()
+        working = asyncio.create_task(work(bus))
+        heard = await collected()
+        working.cancel()
+        await bus._connection.api(f"STREAM.PURGE.{bus.subjects.blob_stream}", None, dict[str, object])
+        gone = [outcome.rollout_id for outcome in heard if not outcome.rollout_id.endswith("1-00")]
+        assert len(gone) == 3
+        failed = gone if large == "results" else []
+        for readable, unread in ((by_outcomes, gone), (by_ends, failed)):
+            rollouts, failures = await kept_of(bus, "r1", tmp_path, readable)
+            assert (rollouts.lost, rollouts.unread, failures.lost, failures.unread) == ([], unread, [], [])
+        again = await collected()
+        assert {outcome.rollout_id for outcome in again if outcome.error == "poison"} == set(failed)
+        assert [outcome.line for outcome in again if not outcome.error] == [
+            outcome.line for outcome in heard if outcome.rollout_id not in failed
+        ]
+        rebuilt = [outcome.line async for outcome in outcomes_in_log(bus, "r1")]
+        assert rebuilt == [outcome.line for outcome in again if large == "results" or outcome.rollout_id not in gone]
 
 
 async def test_what_a_run_was_going_to_ask_for_is_in_the_log_once_all_is_asked_for(

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bus import LogConfig
-from contracts.events import Event
+from contracts.events import NOTHING, Event
 from contracts.rollouts import ModelStats, RolloutFailure, RolloutRequest
 from orchestrator.errors import FeedStarved
 from orchestrator.settings import RetrySettings
@@ -324,13 +324,23 @@ async def test_failed_rollouts_are_asked_for_again_and_the_group_waits_for_them(
             assert group.rollouts[1].rollout_id.endswith("-01-a1")
 
 
-async def test_an_end_that_cannot_be_read_is_a_failure_of_its_rollout_only(server: str, config: LogConfig) -> None:
+@pytest.mark.parametrize("lost", [False, True])
+async def test_an_end_that_cannot_be_read_is_a_failure_of_its_rollout_only(
+    server: str, config: LogConfig, lost: bool
+) -> None:
+    """It says what is no result, or a power cut took the large data that it refers to."""
     async with deployed(server, config) as agents, connected(server, config) as trainer:
-        agents.behave = lambda event, request: (
-            agents.end(event, "completed", b'{"reward": "much"}')
-            if request.rollout_index
-            else agents.complete(event, request)
-        )
+
+        async def behave(event: Event, request: RolloutRequest) -> None:
+            if request.rollout_index == 0:
+                await agents.complete(event, request)
+                return
+            end = agents.bus.event("rollout.completed", event.replyto, b'{"reward": "much"}', rolloutid=event.rolloutid)
+            if lost:
+                end = msgspec.structs.replace(end, data=NOTHING, dataref="sha256:" + 64 * "0")
+            await agents.bus.publish(end)
+
+        agents.behave = behave
         await trainer.submit(tasks(1), group_size=2)
         (group,) = (await take(trainer, groups=1)).groups
         assert group.rewards == [0.0, None]

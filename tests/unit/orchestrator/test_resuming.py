@@ -7,7 +7,7 @@ import pytest
 from orchestrator.commands.resuming import keep_aside, mend_inputs, resumed_run
 from orchestrator.config import load_config
 from orchestrator.errors import UsageError
-from orchestrator.results import Kept
+from orchestrator.kept import Kept
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_what_was_kept_aside_stays_whatever_is_kept_later(tmp_path: Path) -> Non
     path = tmp_path / "rollouts.jsonl"
     for content in (b"one\n", b"two\n", b"two\n", b"one\n", b"three\n"):
         path.write_bytes(content)
-        keep_aside(Kept(path, ["r-00000-00"], 0), "it runs again")
+        keep_aside(Kept(path, ["r-00000-00"], [], 0), "it runs again")
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir() if file != path} == {
         "rollouts.jsonl.before": b"one\n",
         "rollouts.jsonl.before.2": b"two\n",
