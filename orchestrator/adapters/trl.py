@@ -2,8 +2,8 @@
 
 It has the worker protocol's `rollout_buffer`, `metrics_queue`, `start`, `stop`, `update_model_version` and
 `check_health`, and runs a `Trainer` in a thread of its own, since TRL's trainer has no event loop. What TRL has taken
-from the buffer is committed when TRL announces its next weights, or stops: what it had taken and not trained on before
-a crash comes again.
+from the buffer is committed when TRL announces its next weights, or stops: what it had taken since before a crash comes
+again. The micro-batch that it takes ahead of the one it trains on is among what is committed.
 """
 
 import asyncio
