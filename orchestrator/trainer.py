@@ -308,6 +308,9 @@ class Trainer:
     async def policy_updated(self, version: int, models: Sequence[str] | None = None) -> None:
         """The models have new weights. What is asked for from now on is of this version.
 
+        Of several, `models` are those that have; the others keep the version that they are of, so what they generate
+        grows staler with each one that leaves them out. Where that is not meant, announce it of all.
+
         Announcing the present version again changes nothing. Raises `ValueError` for one that is older or no version,
         and for a model that is not the trainer's, `BusError`.
         """
