@@ -22,8 +22,11 @@ export function runsPage(root, _route, frame) {
   function draw() {
     at = Math.min(at, Math.max(0, runs.length - 1));
     if (!runs.length) {
-      put(list, h("div", { class: "empty" }, h("p", {}, `There is no run in ${frame.about.reads} yet.`),
-        h("p", {}, "Start one with ", h("code", {}, "jetgym run"), "; it shows up here by itself.")));
+      const { local, reads } = frame.about;
+      put(list, h("div", { class: "empty" }, local
+        ? [h("p", {}, `There is no run in ${reads} yet.`),
+          h("p", {}, "Start one with ", h("code", {}, "jetgym run"), "; it shows up here by itself.")]
+        : h("p", {}, `No rollout has been found in ${reads} so far.`)));
       return;
     }
     put(list, h("div", { class: "run head" }, ["", "run", "started", "progress", "", "reward", "failed", "time"].map(
