@@ -94,8 +94,11 @@ async def _there(source: FileSource, bus: Bus) -> int:
     return there
 
 
-async def import_events(source: FileSource, bus: Bus, on_event: Callable[[], None] = lambda: None) -> Imported:
-    """Writes the events of a file into a log that `ensure_log` has made. Raises `CannotImport`, `BusError`."""
+async def import_events(source: FileSource, bus: Bus, report: Callable[[int], None] = lambda _: None) -> Imported:
+    """Writes the events of a file into a log that `ensure_log` has made; `report` is told how many there are by now.
+
+    Raises `CannotImport`, `BusError`.
+    """
     there = await check(source, bus)
     for reference in source.blobs:
         await bus.store_blob(await source.fetch_blob(reference))
@@ -108,7 +111,7 @@ async def import_events(source: FileSource, bus: Bus, on_event: Callable[[], Non
         except PayloadTooLarge as error:
             raise CannotImport(f"event {recorded.seq} of {source.name}: {error}") from error
         events += 1
-        on_event()
+        report(events)
     return Imported(rollouts=len(source.rollouts), events=events, there=there, blobs=len(source.blobs))
 
 

@@ -9,15 +9,20 @@ from typing import Annotated
 
 import typer
 import yaml
+from rich.status import Status
 
 from bus import Bus, EmbeddedServer, LogConfig
+from bus.errors import LogFull
+from bus.room import unless_full
 from bus.run_folder import CONFIG, LOG
-from replay.commands.common import Json, console, run_async, write_json
-from replay.errors import Contradicted, Misused
+from replay.commands.common import Json, console, errors, run_async, write_json
+from replay.errors import CannotImport, Contradicted, Misused
 from replay.file_source import FileSource
 from replay.imports import Imported, import_events, log_of_file
 from replay.page import counted
 from replay.runs import note_imported
+
+_SHOWN_EACH = 100
 
 
 def add_to(app: typer.Typer) -> None:
@@ -82,16 +87,24 @@ async def _import(files: list[Path], url: str | None, output: Path | None) -> Im
     source = FileSource(files)
     log = await log_of_file(source)
     try:
-        async with _connected(log, url, output) as bus:
-            await bus.ensure_log()
-            imported = await import_events(source, bus)
-        if output is not None:
-            await note_imported(output, source)
-    except BaseException:
+        with errors.status("importing") as status:
+            async with _connected(log, url, output) as bus:
+                await bus.ensure_log()
+                imported = await unless_full(bus, import_events(source, bus, lambda done: _show(status, done)))
+            if output is not None:
+                await note_imported(output, source)
+    except BaseException as error:
         if output is not None:  # half an import looks like a run
             rmtree(output, ignore_errors=True)
+            if isinstance(error, LogFull):  # it has no bound
+                raise CannotImport(f"there is no room for this on the disk of {output.parent}: make some") from error
         raise
     return imported
+
+
+def _show(status: Status, done: int) -> None:
+    if done % _SHOWN_EACH == 0:
+        status.update(f"importing: {done:,} events")
 
 
 @asynccontextmanager

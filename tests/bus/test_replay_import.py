@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from bus import Bus, LogConfig, Subjects
+from bus import Bus, EmbeddedServer, LogConfig, Subjects
 from contracts.codec import decode, encode
 from contracts.events import Recorded
 from replay.bulk import Bulk
@@ -179,3 +180,20 @@ def test_an_import_that_is_refused_leaves_no_directory_behind(replay: Replay, tm
         assert (code, "not exports of one log" in " ".join(err.split())) == (2, True), err
         assert not (tmp_path / "results" / "old").exists()
     assert replay("import", "log.jsonl", "log.jsonl", "--output", "results/old", "--json")[0] == 0
+
+
+async def test_an_import_into_a_log_without_room_ends_and_says_so(tmp_path: Path) -> None:
+    """It waits for nobody, who might make some."""
+    log = LogConfig(max_bytes=20_000)
+    server = await EmbeddedServer.start(tmp_path / "store", log)
+    try:
+        async with await Bus.connect(server.url, log, name="test/import", writer="test") as bus:
+            await bus.ensure_log()
+        write(tmp_path / "log.jsonl", recorded_run(20))
+        command = [sys.executable, "-P", "-m", "replay", "import", "log.jsonl", "--url", server.url]
+        ran = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stderr=asyncio.subprocess.PIPE)
+        async with asyncio.timeout(60):
+            _, said = await ran.communicate()
+        assert (ran.returncode, b"error: the log is full" in said) == (2, True), said
+    finally:
+        await server.stop()
