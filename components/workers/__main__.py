@@ -15,12 +15,14 @@ from bus import BusError, Unreachable
 from components.errors import ComponentError
 from components.models.errors import ModelError
 from components.workers.exits import LOG_AWAY, REFUSED, SAID
+from components.workers.files import allow_most
 from components.workers.frame import Frame
 from components.workers.spec import WorkerSpec
 
 
 def main() -> int:
     """Runs the worker; returns the exit code."""
+    allow_most()
     try:
         spec = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerSpec)
     except msgspec.DecodeError as error:
