@@ -1,7 +1,7 @@
 """How many files and connections may a worker have open?
 
-A model worker has a connection for each call in progress, and many systems allow a process 1,024 until it asks for more.
-Called once, where a worker starts. What the system does not allow stays so: calls wait for a connection then.
+A model worker has a connection for each call in progress, and many systems allow a process 1,024 until it asks for
+more. Called once, where a worker starts. What the system does not allow stays so: calls wait for a connection then.
 """
 
 import resource
