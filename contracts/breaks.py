@@ -6,13 +6,14 @@ tokens where these agree. A reason is for people and counters: no sample depends
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, Literal
 
 import msgspec
 import numpy as np
 
 from contracts.call_tokens import CallTokens, Ids, ModelEvents, joined
-from contracts.contexts import Context, ModelCalls, asked, read_request
+from contracts.contexts import Context, ModelCalls, ModelRequest, asked, read_request
 from contracts.errors import ContractError
 
 BreakKind = Literal[
@@ -24,6 +25,7 @@ BreakKind = Literal[
     "unknown",
 ]
 
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _WINDOW: Final = 8
 """Tokens that have to agree after a gap, for what is missing there to count as left out and not as written anew."""
 
@@ -105,21 +107,38 @@ class Conversation:
         return _tokens_differ(call.prompt_ids(), before, sampled)
 
     def _asked(self, call: str) -> Context | None:
-        """Settings and input of a call; None where its input is no list of items, or cannot be read."""
+        """Settings and input of a call; None where it has no input, or it cannot be read."""
         try:
             request = read_request(self._requests[call])
-            return asked(request, self._calls.context(request.cited.call) if request.cited is not None else None)
+            cited = self._calls.context(request.cited.call) if request.cited is not None else None
+            return asked(request, cited) or _of_text(request)
         except (KeyError, ContractError, msgspec.DecodeError):
             return None
 
     def _said(self, call: str) -> Sequence[bytes] | None:
         """The items of a call's input and reply."""
         if call not in self._known:
-            try:
-                self._known[call] = [bytes(item) for item in self._calls.context(call).items]
-            except (ContractError, msgspec.DecodeError):
-                self._known[call] = None
+            context = self._answered(call)
+            self._known[call] = None if context is None else [bytes(item) for item in context.items]
         return self._known[call]
+
+    def _answered(self, call: str) -> Context | None:
+        """The context of a call and its reply; None as for `_asked`."""
+        with suppress(ContractError, msgspec.DecodeError):
+            return self._calls.context(call)
+        with suppress(KeyError, msgspec.DecodeError):  # what asks with a text is in no context that others cite
+            context = self._asked(call)
+            return None if context is None else context.and_reply(self._replies[call])
+        return None
+
+
+def _of_text(request: ModelRequest) -> Context | None:
+    """What is asked with a text as the input: one message of the user, as `user_message` writes it."""
+    fields = _FIELDS.decode(request.request)
+    text = bytes(fields.pop("input", b""))
+    if not text.startswith(b'"'):
+        return None
+    return Context(fields, [msgspec.Raw(b'{"role":"user","content":' + text + b',"type":"message"}')])
 
 
 def branch_of(key: str) -> str:

@@ -121,6 +121,19 @@ def test_calls_that_ask_the_same_again_and_sub_agents_are_samples_and_no_breaks(
     assert found.breaks == ()
 
 
+def test_a_text_that_is_asked_is_one_message_of_the_user() -> None:
+    """Asked again it is no break; a list that begins with this message goes on from it, or says why it does not."""
+    rollout = Conversations()
+    for key in ("m_0", "m_1"):
+        rollout.call(key, "Go.", [f"by {key}"], capture([1, 2, 3], [4, 5]))
+    rollout.call("m_2", "Another one.", ["a"], capture([9], [8]))
+    assert build_samples(rollout.events).breaks == ()
+    message = {"role": "user", "content": "Go.", "type": "message"}
+    rollout.call("m_3", [message, "by m_1", "t"], ["b"], capture([1, 2, 3, 4, 6], [7]))
+    (found,) = build_samples(rollout.events).breaks
+    assert (found.call, found.kind, found.before, found.place) == ("m_3", "retokenized", "m_1", 4)
+
+
 def test_another_model_that_speaks_in_between_is_prompt_to_this_one() -> None:
     rollout = Conversations()
     rollout.call("m_0", [S, U], ["a0"], capture([1, 2], [3]))
@@ -155,7 +168,7 @@ LONG = list(range(100, 120))
         ([S, U, A1, T1], [1, 2, 41, 50, 60], {}, "compacted"),
         ([S, U, "summary"], [1, 2, 70], {}, "compacted"),
         ([S, "summary", T1], [1, 70, 60], {}, "compacted"),
-        ("a text", [70], {}, "unknown"),
+        ([], [70], {"input": 7}, "unknown"),
     ],
 )
 def test_what_does_not_go_on_is_another_branch_and_says_why(
