@@ -19,7 +19,7 @@ from replay.facts import facts_of
 from replay.file_source import FileSource
 from replay.log_source import open_log
 from replay.names import LAST, find_run, one_of
-from replay.places import Place, find_place, live_url, log_of, place, places
+from replay.places import Place, deployment_before, find_place, live_url, log_of, place, places
 from replay.source import Source
 
 
@@ -119,7 +119,15 @@ async def _open_elsewhere(run: Place) -> AsyncIterator[Source]:
 async def _open_place(run: Place) -> AsyncIterator[Source]:
     """The run's own log, live or at rest, or that of the deployment that it used."""
     if run.store is None:
-        async with _open_elsewhere(run) as source:
+        async with AsyncExitStack() as stack:
+            try:
+                source = await stack.enter_async_context(_open_elsewhere(run))
+            except NoSource:
+                if (used := deployment_before(run)) is None:
+                    raise
+                source = await stack.enter_async_context(_open_place(used))
+                if run.only not in (await facts_of(source)).asked:
+                    raise
             yield source
         return
     log = log_of(run)

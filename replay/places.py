@@ -84,6 +84,15 @@ def live_deployments(results: Path) -> list[Path]:
     return [folder for folder in folders if not any((folder / name).exists() for name in (MATERIALIZED, METRICS))]
 
 
+def deployment_before(run: Place) -> Place | None:
+    """Of the deployments beside the directory of a run, that which was started last before the run: it may be of it."""
+    others = (MATERIALIZED, METRICS, IMPORTED)
+    folders = (path.parent for path in run.path.parent.glob(f"*/{LOG}"))
+    found = [place(folder) for folder in folders if not any((folder / name).exists() for name in others)]
+    before = [each for each in found if each is not None and each.started <= run.started]
+    return max(before, key=lambda each: each.started, default=None)
+
+
 def live_at(results: Path, url: str) -> Path | None:
     """The directory, below a directory, of the server that is live at this URL; None where that is elsewhere."""
     folders = (path.parent for path in sorted(results.glob(f"*/{LIVE}")) if (path.parent / LOG).is_dir())

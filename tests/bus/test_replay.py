@@ -210,6 +210,27 @@ async def test_a_run_whose_log_does_not_answer_says_both_ways_to_it(tmp_path: Pa
     assert str(refused.value).endswith(WAYS)
 
 
+async def test_a_run_on_a_deployment_that_has_ended_is_read_in_the_directory_of_that_one(tmp_path: Path) -> None:
+    """As of `jetgym up` of yesterday; in one that does not hold the run, nothing is read."""
+    results, log = tmp_path / "results", LogConfig()
+    server = await EmbeddedServer.start(results / "d1" / "log", log)
+    (results / "d1" / "config.yaml").write_text("log: {namespace: jetgym}")
+    async with await Bus.connect(server.url, log, name="test/replay", writer="test") as bus:
+        await bus.ensure_log()
+        await publish(bus, recorded_run(2, bus.subjects, ["r1", "r2"]))
+        await record_run(bus, "r1", 2)
+    await server.stop()
+    guest(results, "r1", "nats://127.0.0.1:1")
+    where = Where(results=results, run="r1")
+    async with open_source(where) as source:
+        found = [row.rollout_id async for row in rows(source, await facts_of(source), await run_in(source, where))]
+        assert found == ["r1-00000-00", "r1-00001-00"]
+    guest(results, "r3", "nats://127.0.0.1:1")
+    with pytest.raises(NoSource, match=r"r3 keeps no log, it ran on a deployment elsewhere: no NATS server answers"):
+        async with open_source(Where(results=results, run="r3")):
+            pass
+
+
 async def test_a_name_that_no_run_here_has_is_told_first_where_the_newest_runs_log_does_not_answer(
     tmp_path: Path,
 ) -> None:
