@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from components.loading import INSTALLED
+from components.printed import printed
 from orchestrator.errors import VenvError
 from orchestrator.hints import counted
 
@@ -165,8 +166,8 @@ class Venvs:
         assert process.stderr is not None
         tail: deque[str] = deque(maxlen=_TAIL)
         try:
-            async for line in process.stderr:
-                if text := line.decode(errors="replace").strip():
+            async for line in printed(process.stderr):
+                if text := line.lstrip():
                     tail.append(text)
                 if found := _RESOLVED.match(text):
                     self._report(f"building the venv of {label}: downloading up to {counted(int(found[1]), 'package')}")

@@ -21,6 +21,7 @@ from bus import Bus, LogConfig
 from bus.overview import pool_states
 from bus.processes import not_outliving
 from bus.run_folder import MATERIALIZED, live
+from components.printed import printed
 from contracts.deployments import RunStarted
 from contracts.ids import rollout_id
 from contracts.rollouts import RolloutRequest
@@ -162,8 +163,9 @@ async def _ready(folder: Path, up: asyncio.subprocess.Process, said: "asyncio.Ta
 
 async def _read(stream: asyncio.StreamReader | None) -> list[str]:
     lines: list[str] = []
-    while stream is not None and (line := await stream.readline()):
-        lines = [*lines[-_SAID:], line.decode(errors="replace").rstrip()]
+    assert stream is not None
+    async for line in printed(stream):
+        lines = [*lines[-_SAID:], line]
     return lines
 
 

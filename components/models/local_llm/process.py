@@ -14,6 +14,7 @@ from typing import Any, Final
 import structlog
 
 from components.models.errors import ModelError
+from components.printed import printed
 
 START_S: Final = 300.0
 """Longest time to load the weights."""
@@ -78,10 +79,9 @@ class EngineProcess:
     async def _hear(self, process: asyncio.subprocess.Process) -> None:
         """Passes on what the engine complains of. Ends with the process."""
         assert process.stderr is not None
-        async for line in process.stderr:
-            words = line.decode(errors="replace").strip()
-            self._last_words.append(words)
-            _log.info("engine.said", words=words)
+        async for words in printed(process.stderr):
+            self._last_words.append(words.lstrip())
+            _log.info("engine.said", words=words.lstrip())
 
     async def _keep_alive(self, process: asyncio.subprocess.Process) -> None:
         """Starts the engine again, on the same port, whenever it dies; calls meanwhile are tried again by `request`."""
