@@ -122,6 +122,8 @@ def _counts(stats: RolloutStats) -> list[tuple[str, str]]:
 def _times(trajectory: Trajectory, stats: RolloutStats | None) -> str:
     assert trajectory.ended is not None
     told = seconds(trajectory.offset(trajectory.ended))
+    if (shared := trajectory.offset(trajectory.requested)) > 0:
+        told += f", {seconds(shared)} of them its parent's"
     if stats is None:
         return told
     timings = stats.timings

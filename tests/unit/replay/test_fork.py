@@ -21,9 +21,11 @@ from replay.edits import Edit
 from replay.engine import departure_of, upcoming
 from replay.errors import Misused, UnknownName
 from replay.exports.otlp import traces
-from replay.facts import facts_of
+from replay.facts import Facts, facts_of
 from replay.file_source import FileSource, export_lines
 from replay.fork import Changes, Plan
+from replay.header import header_lines
+from replay.page import seconds
 from replay.payloads import Heads
 from replay.points import point
 from replay.source import load
@@ -198,6 +200,10 @@ def test_a_fork_of_a_fork_took_as_long_as_if_each_had_gone_on_where_its_parent_w
         assert offsets == sorted(offsets)
         assert each.ended is not None
         assert took <= each.offset(each.ended) <= 2 * took
+        assert (
+            f"{seconds(each.offset(each.requested))} of them its parent's"
+            in dict(header_lines(each, Facts(())))["time"]
+        )
         trace = msgspec.json.decode(b"".join(traces(each)))
         root, *spans = trace["resourceSpans"][0]["scopeSpans"][0]["spans"]
         begun, over = (int(root[name]) for name in ("startTimeUnixNano", "endTimeUnixNano"))
