@@ -215,6 +215,16 @@ def test_a_url_leads_to_the_same_place_again(page: Any, url: str) -> None:
     assert "failed: unavailable" in again.locator(".rollout-head").inner_text()
 
 
+def test_times_are_those_of_the_filter_wherever_the_browser_is(browser: Any, url: str) -> None:
+    """In UTC, as the terminal tells them."""
+    for zone in ("America/Los_Angeles", "Asia/Tokyo"):
+        context = browser.new_context(timezone_id=zone, viewport={"width": 1280, "height": 800})
+        page = context.new_page()
+        page.goto(f"{url}#/r1?filter=started:2025-01-02T03:04")
+        page.locator(".row", has_text="2 Jan 03:04").first.wait_for()
+        context.close()
+
+
 def test_dark_follows_the_system_until_it_is_switched_here(browser: Any, url: str) -> None:
     context = browser.new_context(color_scheme="dark")
     page = context.new_page()

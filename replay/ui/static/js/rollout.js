@@ -72,7 +72,7 @@ export function rolloutPage(root, route, frame) {
       h("section", {}, h("h2", {}, "Time"), parts.length ? h("div", { class: "shares" }, parts.map(([name, value, kind]) =>
         withHint(h("i", { class: `is-${kind}`, style: { width: `${(100 * value) / whole}%` } }), `${name} ${seconds(value)}`))) : null,
       h("dl", {}, fact("all", view.duration_s === null ? "in flight" : seconds(view.duration_s)), parts.map(([name, value, kind]) =>
-        [h("dt", {}, h("i", { class: `swatch is-${kind}` }), name), h("dd", { class: "num" }, seconds(value))]), fact("started", time(view.started)))),
+        [h("dt", {}, h("i", { class: `swatch is-${kind}` }), name), h("dd", { class: "num" }, seconds(value))]), fact("started", `${time(view.started)} UTC`))),
       h("section", {}, h("h2", {}, "Rollout"), h("dl", {}, fact("agent", view.agent), fact("resources", view.environment), fact("model", stats?.models?.join(", ")),
         fact("turns", stats ? `${stats.turns}, ${counted(stats.tool_calls, "tool call")}` : null),
         fact("tokens", stats ? `${count(stats.usage.input_tokens)} in, ${count(stats.usage.output_tokens)} out` : null),

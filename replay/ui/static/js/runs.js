@@ -29,7 +29,7 @@ export function runsPage(root, _route, frame) {
         : h("p", {}, `No rollout has been found in ${reads} so far.`)));
       return;
     }
-    put(list, h("div", { class: "run head" }, ["", "run", "started", "progress", "", "reward", "failed", "time"].map(
+    put(list, h("div", { class: "run head" }, ["", "run", "started, UTC", "progress", "", "reward", "failed", "time"].map(
       (name, place) => h("span", { class: place > 4 ? "right" : "" }, name))), runs.map(line));
   }
 

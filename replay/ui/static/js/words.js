@@ -41,12 +41,14 @@ export function bytes(value) {
   return `${(value / 1e9).toFixed(2)} GB`;
 }
 
-const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZone: "UTC" });
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
 
+/** In UTC, as IDs of runs, the filter and the terminal say it. */
 export function time(text) {
   const at = new Date(text);
-  return at.toDateString() === new Date().toDateString() ? clock.format(at) : `${day.format(at)} ${clock.format(at)}`;
+  const today = at.toISOString().slice(0, 10) === new Date().toISOString().slice(0, 10);
+  return today ? clock.format(at) : `${day.format(at)} ${clock.format(at)}`;
 }
 
 /** A rollout's ID without its run's. */
