@@ -6,6 +6,7 @@ tokens go on from turn to turn, as NeMo RL asserts, is checked here, where the r
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -69,7 +70,8 @@ class RolloutStream:
                 `NotContiguous`, or its first stretch keeps its tokens and the row is marked `mask_sample`, not to be
                 trained on.
             patience_s: seconds in which a rollout must end while any is awaited; else whatever is awaited raises
-                `FeedStarved`. Where an agent's `deadline_s` is longer, give more than that; `math.inf`: for ever.
+                `FeedStarved`, after twice as long at most. Where an agent's `deadline_s` is longer, give more than
+                that; `math.inf`: for ever.
 
         Raises `UsageError` for a trainer with `max_lag`.
         """
@@ -81,6 +83,8 @@ class RolloutStream:
         self._tasks: set[asyncio.Task[None]] = set()
         self._feeding: asyncio.Task[None] | None = None
         self._error: Exception | None = None
+        self._since = 0.0
+        """When it began that something is awaited."""
         self.masked: Counter[str] = Counter()
         """Rollouts that were marked `mask_sample`, by reason."""
 
@@ -98,6 +102,10 @@ class RolloutStream:
         """
         if self._error is not None:
             raise self._error
+        if not examples:
+            return iter(())
+        if not self._calls:
+            self._since = time.monotonic()
         name, call = token_hex(8), _Call(examples, len(examples))
         self._calls[name] = call
         self._keep(self._submit(name, call))
@@ -141,7 +149,7 @@ class RolloutStream:
             try:
                 await self._take()
             except FeedStarved:
-                if self._calls:
+                if self._calls and time.monotonic() - self._since >= self._patience_s:
                     raise
             else:
                 return

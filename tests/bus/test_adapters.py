@@ -443,6 +443,32 @@ async def test_nemo_rl_gets_its_good_rows_beside_a_bad_one_and_after_a_long_rest
         await stream.close()
 
 
+async def test_nemo_rl_may_ask_for_nothing_and_train_for_almost_as_long_as_it_is_patient(
+    server: str, config: LogConfig
+) -> None:
+    """A rollout has all of the patience from when it is awaited."""
+    async with (
+        deployed(server, config) as agents,
+        Trainer.connect(server, run="grpo", namespace=config.namespace) as trainer,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        speak(agents, lambda _: TWO_TURNS)
+        stream = RolloutStream(trainer, patience_s=2.0)
+        assert len(await asyncio.gather(*stream.run_examples(rows(1)))) == 1
+        assert list(stream.run_examples([])) == []
+        await asyncio.sleep(1.5)
+        speaks, go = agents.behave, asyncio.Event()
+
+        async def late(event: Event, request: RolloutRequest) -> None:
+            await go.wait()
+            await speaks(event, request)
+
+        agents.behave = late
+        asyncio.get_running_loop().call_later(1.0, go.set)
+        assert len(await asyncio.gather(*stream.run_examples(rows(2)))) == 2
+        await stream.close()
+
+
 async def test_nemo_rl_is_told_where_nothing_ends_for_too_long_and_where_the_stream_was_closed(
     server: str, config: LogConfig
 ) -> None:
