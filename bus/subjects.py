@@ -215,6 +215,10 @@ def may_hold(subject: str, event: Event) -> bool:
     """Whether an event belongs under this subject: names it, and the rollout and the call that it names."""
     if event.subject != subject:
         return False
+    if ".rollout." not in subject:  # soon said of most: the last tokens of requests and replies
+        _, rollout, key = subject.rsplit(".", 2)
+        if rollout == event.rolloutid and key == event.callkey:
+            return True
     tokens = subject.split(".")
     form = tokens[2]
     if form == "reply":

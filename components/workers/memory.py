@@ -53,4 +53,4 @@ def growth(used: int, limit: int, empty: int, served_s: float) -> str:
     told = f"{used // MB} MB where {limit // MB} are allowed, {empty // MB} of them before its first call"
     if served_s >= SOON_S:
         return told
-    return f"{told} {served_s:.0f} s before: if its code does not leak, pool.memory_mb is too small"
+    return f"{told}, {served_s:.0f} s ago: if its code does not leak, pool.memory_mb is too small"
