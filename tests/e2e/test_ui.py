@@ -201,6 +201,12 @@ def test_everything_can_be_done_with_the_keyboard(page: Any, url: str) -> None:
     page.keyboard.press("Escape")
     page.wait_for_url("**/r1?filter=reward*at=r1-00002-00")
     page.locator(".row.at[data-rollout='r1-00002-00']").wait_for()
+    for keys in ("xkd", "xkxd"):  # one is marked, and then both
+        for key in keys:
+            page.keyboard.press(key)
+        page.wait_for_url("**/r1-00002-00/diff?*with=r1-0000*")
+        page.keyboard.press("Escape")
+        page.locator(".row.at").wait_for()
 
 
 def test_a_url_leads_to_the_same_place_again(page: Any, url: str) -> None:

@@ -167,9 +167,9 @@ export function runPage(root, route, frame) {
     { keys: ["Enter", "o", "ArrowRight"], what: "open it", run: () => table.openThis() },
     { keys: ["/"], what: "filter", run: () => words.select() },
     { keys: ["x"], what: "mark it, to compare it with another", run: () => table.mark() },
-    { keys: ["d"], what: "compare the marked one with this one", run: () => {
-      const [marked, here] = [table.marked, table.chosen];
-      if (marked && here && marked !== here) go({ run, rollout: marked, tab: "diff", query: { ...pick(query), with: here } });
+    { keys: ["d"], what: "compare the marked one with this one, or the two that are marked", run: () => {
+      const [one, other] = table.pair;
+      if (one && other && one !== other) go({ run, rollout: one, tab: "diff", query: { ...pick(query), with: other } });
     } },
     { keys: ["c"], what: "charts", run: foldCharts },
   );

@@ -50,7 +50,7 @@ export function rolloutTable({ run, open, order, told }) {
   let loading = new Map();
   let again = 0;
   let refused = false;
-  let marked = null;
+  let marked = []; // IDs, two at most
   const head = h("div", { class: "row head" });
   const list = virtualList({ height: HEIGHT, row, seen: fetchSeen, label: "Rollouts" });
   const element = h("div", { class: "table" }, head, list.element);
@@ -64,7 +64,7 @@ export function rolloutTable({ run, open, order, told }) {
     const attributes = { class: `row${place === at ? " at" : ""}`, role: "option", "aria-selected": String(place === at) };
     if (!found) return h("div", { ...attributes, class: "row waiting" });
     return h("div", { ...attributes, title: found.rollout_id, "data-rollout": found.rollout_id, onclick: () => { at = place; open(found.rollout_id); } },
-      h("i", { class: `dot ${found.outcome.replace(" ", "-")} ${found.rollout_id === marked ? "marked" : ""}` }),
+      h("i", { class: `dot ${found.outcome.replace(" ", "-")} ${marked.includes(found.rollout_id) ? "marked" : ""}` }),
       columns.map((column) => h("span", { class: `cell ${column.right ? "right num" : ""} ${column.wide ? "wide" : column.more ? "more-room" : ""}` }, column.cell(found))));
   }
 
@@ -191,12 +191,13 @@ export function rolloutTable({ run, open, order, told }) {
       if (found) open(found.rollout_id);
     },
     mark() {
-      const found = rowAt(at)?.rollout_id ?? null;
-      marked = found === marked ? null : found;
+      const found = rowAt(at)?.rollout_id;
+      if (!found) return;
+      marked = marked.includes(found) ? marked.filter((each) => each !== found) : [...marked, found].slice(-2);
       list.redraw();
     },
-    get marked() { return marked; },
-    get chosen() { return rowAt(at)?.rollout_id ?? null; },
+    /** The two that are marked, or the one and where the cursor is. */
+    get pair() { return marked.length === 2 ? marked : [marked[0], rowAt(at)?.rollout_id]; },
     leave() {
       clearTimeout(again);
       forget();
