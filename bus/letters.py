@@ -11,7 +11,7 @@ import msgspec
 from bus.bus import Bus
 from bus.deadletter import SETTLED, DeadLetterData, Settlement
 from bus.direct import first_from
-from bus.errors import Conflict
+from bus.errors import BlobLost, Conflict
 from bus.headings import Heading, heading_of
 from bus.history import recorded_of
 from contracts.events import Recorded
@@ -83,5 +83,15 @@ async def settle(bus: Bus, dead: Letter, settlement: Settlement) -> Recorded | N
 
 
 async def _letter(bus: Bus, partition: int, recorded: Recorded, settled: Recorded | None) -> Letter:
-    data = _LETTER.decode(await bus.fetch_data(recorded.event))
+    try:
+        data = _LETTER.decode(await bus.fetch_data(recorded.event))
+    except BlobLost as error:  # a power cut took it: what its subject says is left
+        data = DeadLetterData(
+            reason="undecodable",
+            message=f"what it holds is gone: {error}",
+            subject="",
+            seq=int(recorded.subject.rpartition(".")[2]),
+            num_delivered=0,
+            raw_base64="",
+        )
     return Letter(id=f"{partition}-{recorded.seq}", recorded=recorded, data=data, settled=settled)

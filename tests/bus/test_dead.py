@@ -209,6 +209,19 @@ async def test_a_request_that_cannot_be_read_is_not_asked_for_again(bus: Bus) ->
         await requeue(bus, await bury(bus, request(bus, "run-9"), "models", "policy", seq=2))
 
 
+async def test_a_letter_whose_data_is_gone_hides_no_other_and_can_be_dropped(bus: Bus) -> None:
+    """As after a power cut that took it: it is one of those that are listed."""
+    large = await bury(bus, bus.event("any", "any.0.subject", b'"%070000d"' % 1), reason="undecodable", seq=7)
+    small = await bury(bus, request(bus, "run-9"), "models", "policy", seq=8)
+    await bus._connection.api(f"STREAM.PURGE.{bus.subjects.blob_stream}", None, dict[str, object])
+    found = {each.id: each async for each in letters(bus)}
+    assert set(found) == {large.id, small.id}
+    assert (found[large.id].data.seq, found[large.id].data.raw) == (7, b"")
+    assert found[large.id].data.message.startswith("what it holds is gone: blob sha256:")
+    await drop(bus, found[large.id])
+    assert [each.id async for each in letters(bus) if each.settled is None] == [small.id]
+
+
 async def test_a_request_whose_data_is_gone_is_not_asked_for_again(bus: Bus) -> None:
     """As after a power cut that took it; where several are asked for again, the others are."""
     asked = RolloutRequest(task=msgspec.Raw(b'"%070000d"' % 1), agent="solver", run_id=RUN, task_index=3)
