@@ -10,7 +10,7 @@ OrchestratorError
 ├── AdapterError       a trainer cannot be given what its own protocol promises
 │   ├── NoTrajectory   a rollout did not complete, or has no tokens
 │   ├── NotContiguous  a rollout's tokens do not go on from turn to turn
-│   └── WorkerStalled  a rollout worker died, or has given nothing for too long
+│   └── WorkerStalled  a rollout worker died, or nothing was new of its run for too long
 └── LaunchError        a part of the deployment could not be started or kept running
     ├── VenvError      a component's venv could not be built
     └── WorkerDied     a worker ended before it served, repeatedly
@@ -118,7 +118,7 @@ class NotContiguous(AdapterError):
 
 
 class WorkerStalled(AdapterError):
-    """A rollout worker died, or has given nothing for too long."""
+    """A rollout worker died, or nothing was new of its run for too long."""
 
 
 class LaunchError(OrchestratorError):

@@ -32,6 +32,8 @@ BUFFERED: Final = 1024
 """Samples that wait for TRL at most."""
 ROOM_S: Final = 0.05
 """Seconds between two looks for room in the buffer."""
+LOOK_S: Final = 1.0
+"""Seconds between two looks for what is new of the run."""
 ANSWER_S: Final = 120.0
 """Seconds that TRL's thread waits for this one."""
 
@@ -129,7 +131,7 @@ class RolloutWorker:
         self._behind = 0
         """So many versions TRL's count is behind the log's."""
         self._put, self._at = 0, time.monotonic()
-        """Samples put into the buffer, and when the last was."""
+        """Samples put into the buffer, and when anything was last new of the run."""
         self._full: deque[tuple[int, Batch]] = deque()
         """Batches that are in the buffer whole, each with how many samples were put by then."""
 
@@ -171,14 +173,18 @@ class RolloutWorker:
             self._wait_for(self._updated(self._trainer, model_version))
 
     def check_health(self, stale_after_s: float) -> None:
-        """Raises `WorkerStalled` if the thread died, or has put nothing into an empty buffer for so many seconds."""
+        """Raises `WorkerStalled` if the thread died, or the buffer is empty and nothing was new for so many seconds.
+
+        New is what is asked for and what ends, a sample, and a version, which allows for more: TRL may train for as
+        long as it wants. TRL gives its `heartbeat_stale_after_s`, which has to be longer than a rollout takes.
+        """
         if self._error is not None:
             raise WorkerStalled(f"the rollout worker died: {self._error}") from self._error
         if self._thread is None or not self._thread.is_alive():
             raise WorkerStalled("the rollout worker does not run")
         waited = time.monotonic() - self._at
         if self.rollout_buffer.empty() and waited > stale_after_s:
-            raise WorkerStalled(f"the rollout worker has given nothing for {waited:.0f} seconds: {self._why()}")
+            raise WorkerStalled(f"nothing was new of the run for {waited:.0f} seconds: {self._why()}")
 
     def _why(self) -> str:
         """Why nothing was given, as far as it can be told."""
@@ -187,7 +193,8 @@ class RolloutWorker:
             return "there are no more tasks (`epochs` says how often they are asked for)"
         state = trainer.state()
         ended = f"rollouts that have not ended: {state.unfinished_rollouts:,}"
-        return f"{ended}, groups that were given and not trained on: {state.waiting:,}"
+        given = f"groups that were given and not trained on: {state.waiting:,}"
+        return f"{ended}, {given}; `heartbeat_stale_after_s` has to be longer than a rollout takes"
 
     # --- in the thread -----------------------------------------------------------------------------------------
 
@@ -212,6 +219,7 @@ class RolloutWorker:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._submit(trainer))
                     group.create_task(self._give(trainer))
+                    group.create_task(self._look(trainer))
             except asyncio.CancelledError:  # `stop`
                 await self._commit()
                 raise
@@ -250,6 +258,14 @@ class RolloutWorker:
             self._full.append((self._put, batch))
         self._all_given = True
         await asyncio.Event().wait()  # all was given; `stop` ends it
+
+    async def _look(self, trainer: Trainer) -> None:
+        """Notes for `check_health` when anything is new of the run, for ever."""
+        seen = None
+        while True:
+            if (state := trainer.state()) != seen:
+                seen, self._at = state, time.monotonic()
+            await asyncio.sleep(LOOK_S)
 
     async def _buffer(self, sample: RolloutSample) -> None:
         while True:

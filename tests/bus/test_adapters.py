@@ -28,6 +28,7 @@ from orchestrator.errors import (
     WorkerStalled,
 )
 from orchestrator.token_fields import FIELDS
+from tests.bus.events import until
 from tests.bus.trainers import Agents, deployed, number, tasks
 from tests.unit.contracts.conversations import capture, logprob
 
@@ -132,7 +133,7 @@ async def test_trl_gets_samples_through_its_workers_protocol(server: str, config
             assert {sample.model_version for sample in samples} == {3}
             assert {sample.metrics["reward"] for sample in samples} == {0.0, 1.0}
             await asyncio.to_thread(found.update_model_version, 4)
-            with pytest.raises(WorkerStalled, match="given nothing for 0 seconds: there are no more tasks"):
+            with pytest.raises(WorkerStalled, match="the run for 0 seconds: there are no more tasks"):
                 found.check_health(0.0)
         finally:
             await asyncio.to_thread(found.stop)
@@ -279,6 +280,42 @@ async def test_trl_may_rest_for_longer_than_a_feed_is_patient(
             with pytest.raises(WorkerStalled, match="have not ended: 0, groups that were given and not trained on: 1"):
                 found.check_health(0.0)
             await asyncio.to_thread(found.update_model_version, 1)
+            assert len(await asyncio.to_thread(taken, found, 2)) == 2
+        finally:
+            await asyncio.to_thread(found.stop)
+
+
+async def test_trl_waits_as_long_as_anything_is_new_of_the_run(
+    server: str, config: LogConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has trained for long, and the rollouts that its next weights allow for take their time."""
+    monkeypatch.setattr("orchestrator.adapters.trl.LOOK_S", 0.01)
+    async with deployed(server, config) as agents:
+        speak(agents, lambda _: TWO_TURNS)
+        found = worker(server, config, 2, {"groups": 1, "max_lag": 0})
+
+        def stalled() -> bool:
+            try:
+                found.check_health(0.3)
+            except WorkerStalled:
+                return True
+            return False
+
+        await asyncio.to_thread(found.start)
+        try:
+            await asyncio.to_thread(taken, found, 2)
+            go, speaks = asyncio.Event(), agents.behave
+
+            async def late(event: Event, request: RolloutRequest) -> None:
+                await go.wait()
+                await speaks(event, request)
+
+            agents.behave = late
+            await until(stalled)
+            await asyncio.to_thread(found.update_model_version, 1)
+            await until(lambda: not stalled())
+            await until(stalled)
+            go.set()
             assert len(await asyncio.to_thread(taken, found, 2)) == 2
         finally:
             await asyncio.to_thread(found.stop)
