@@ -23,7 +23,7 @@ from components.workers.ends import end_unasked
 from contracts.events import Event, Outcome, Recorded
 from contracts.ids import ROOT_CALL, RolloutId, attempt_id
 from contracts.rollouts import RolloutFailure, RolloutRequest, RolloutStats, counted
-from orchestrator.attempts import ask_again, give_up, request_of_rollout
+from orchestrator.attempts import NotAgain, ask_again, give_up, request_of_rollout
 from orchestrator.errors import OrchestratorError, RunCancelled
 from orchestrator.groups import End, Groups, Member, OpenGroup
 from orchestrator.requests import request_if_readable
@@ -72,7 +72,8 @@ class RunLog:
 
         `consumed` is what the feed is done with: groups, or rollouts by the ID of their first attempt.
         """
-        self._groups.sizes |= {self._group_of(name): 0 for name in consumed}
+        begun = {self._group_of(name): 0 for name in consumed}
+        self._groups.sizes |= begun
         asked: dict[str, dict[int, int]] = {}
         """Of each group the latest attempt of each index."""
         ended: set[str] = set()
@@ -97,7 +98,13 @@ class RunLog:
 
         async def restore(group: str, attempts: dict[int, int]) -> list[Event]:
             async with places:
-                return await self._restore(group, attempts, ended, consumed)
+                try:
+                    return await self._restore(group, attempts, ended, consumed)
+                except NotAgain as error:  # no request of it can be read: it is known when it is submitted again
+                    _log.warning("group_not_known", group=group, why=str(error))
+                    if group not in begun:
+                        del self._groups.sizes[group]
+                    return []
 
         found = await asyncio.gather(*(restore(group, attempts) for group, attempts in asked.items()))
         for event in sorted((event for events in found for event in events), key=lambda event: event.time):
@@ -119,7 +126,7 @@ class RunLog:
 
     async def _restore(self, name: str, attempts: dict[int, int], ended: set[str], consumed: set[str]) -> list[Event]:
         """Opens a group, if not all of it is consumed; returns the ends of its rollouts."""
-        recorded, request = await request_of_rollout(self._bus, _attempt(name, *min(attempts.items())))
+        recorded, request = await self._request_of(name, attempts)
         if name in self._groups.open:
             return []  # it was submitted here meanwhile
         group = new_group(
@@ -142,6 +149,16 @@ class RunLog:
         await asyncio.gather(*(self._ask(group, member, first) for member in missing))
         ends = [self._bus.subjects.ended(self._run, m.rollout) for m in group.members if m.rollout in ended]
         return [found.event for subject in ends if (found := await self._bus.last(subject)) is not None]
+
+    async def _request_of(self, name: str, attempts: dict[int, int]) -> tuple[Recorded, RolloutRequest]:
+        """Of a group's rollouts the first that can be read; raises `NotAgain`, `BusError`."""
+        (index, attempt), *others = sorted(attempts.items())
+        try:
+            return await request_of_rollout(self._bus, _attempt(name, index, attempt))
+        except NotAgain:
+            if not others:
+                raise
+        return await self._request_of(name, dict(others))
 
     async def ask(self, group: OpenGroup, request: RolloutRequest) -> None:
         """Asks for all rollouts of a group that is registered already; raises `UsageError`, `BusError`.

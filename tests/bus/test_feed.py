@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from bus import LogConfig
 from contracts.events import NOTHING, Event
+from contracts.ids import ROOT_CALL
 from contracts.rollouts import ModelStats, RolloutFailure, RolloutRequest
 from orchestrator.errors import FeedStarved
 from orchestrator.settings import RetrySettings
@@ -347,3 +348,21 @@ async def test_an_end_that_cannot_be_read_is_a_failure_of_its_rollout_only(
         assert "poison: its end cannot be read" in group.missing[group.rollouts[1].rollout_id]
         line = await group.rollouts[1].line()
         assert (line["outcome"], line["error"]["kind"], "reward" in line) == ("failed", "poison", False)
+
+
+async def test_a_rollout_that_nobody_can_be_asked_for_has_failed(server: str, config: LogConfig) -> None:
+    """B5, B6: where its request belongs there are bytes that are none; submitting again changes nothing."""
+    elsewhere = config.model_copy(update={"namespace": f"{config.namespace}b"})
+    async with deployed(server, elsewhere) as agents, connected(server, elsewhere) as trainer:
+        await trainer.submit(tasks(1), group_size=2)
+        await until_asked(agents, 2)
+        (spoilt,) = [event.rolloutid for event, request in agents.requests if request.rollout_index == 1]
+    async with deployed(server, config) as agents:
+        subject = agents.bus.subjects.request("agents", "solver", 1, spoilt, ROOT_CALL)
+        agents.bus._connection.send(subject.encode(), b"", b"no event")
+        for _ in range(2):
+            async with connected(server, config) as trainer:
+                await trainer.submit(tasks(1), group_size=2)
+                (group,) = (await take(trainer, groups=1)).groups
+                assert group.rewards == [0.0, None]
+                assert "poison" in group.missing[spoilt]
