@@ -95,6 +95,17 @@ async def test_a_rollout_that_is_not_there_has_no_samples(bus: Bus) -> None:
     assert (found.samples, found.breaks, found.tokenless) == ((), (), ())
 
 
+async def test_a_rollout_of_which_a_power_cut_took_tokens_has_none(bus: Bus) -> None:
+    """T16: it is no error, at which a trainer would end each time that it is started."""
+    await converse(bus)
+    await bus._connection.api(f"STREAM.PURGE.{bus.subjects.blob_stream}", None, dict[str, object])
+    found = await read_samples(bus, ROLLOUT)
+    assert (found.samples, found.trainable) == ((), False)
+    assert [call.call for call in found.refused] == ["m_0", "m_1"]
+    assert found.refused[0].why.startswith("not all that was said is left: blob sha256:")
+    assert (await read_samples(bus, ROLLOUT, models=["another"])).tokenless == ()
+
+
 async def test_the_page_reads_a_rollout_as_it_says(bus: Bus, capsys: pytest.CaptureFixture[str]) -> None:
     """docs/samples.md: its snippet, as it stands there."""
     await converse(bus)
