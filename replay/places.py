@@ -84,13 +84,26 @@ def live_deployments(results: Path) -> list[Path]:
     return [folder for folder in folders if not any((folder / name).exists() for name in (MATERIALIZED, METRICS))]
 
 
+def deployments(results: Path) -> list[Place]:
+    """What `jetgym up` keeps running, or kept, below a directory, the newest first: others ran there, trainers too."""
+    named = (
+        folder for folder in _logs_alone(results) if folder.run_id.startswith("d") or live(folder.path) is not None
+    )
+    return sorted(named, key=lambda folder: folder.started, reverse=True)
+
+
 def deployment_before(run: Place) -> Place | None:
     """Of the deployments beside the directory of a run, that which was started last before the run: it may be of it."""
-    others = (MATERIALIZED, METRICS, IMPORTED)
-    folders = (path.parent for path in run.path.parent.glob(f"*/{LOG}"))
-    found = [place(folder) for folder in folders if not any((folder / name).exists() for name in others)]
-    before = [each for each in found if each is not None and each.started <= run.started]
-    return max(before, key=lambda each: each.started, default=None)
+    before = [folder for folder in _logs_alone(run.path.parent) if folder.started <= run.started]
+    return max(before, key=lambda folder: folder.started, default=None)
+
+
+def _logs_alone(results: Path) -> Iterator[Place]:
+    """Directories with a log that are those of no run."""
+    for log in results.glob(f"*/{LOG}"):
+        found = place(log.parent)
+        if found is not None and not any((log.parent / name).exists() for name in (MATERIALIZED, METRICS, IMPORTED)):
+            yield found
 
 
 def live_at(results: Path, url: str) -> Path | None:
@@ -105,18 +118,16 @@ def find_place(results: Path, name: str | None) -> Place:
         return found
     if name is not None and "/" in name:
         raise NoSource(f"{name} is no run's directory: it holds neither a log nor a config.yaml")
-    runs = places(results)
-    if not runs:
-        raise NoSource(
-            f"there is no run in {results}/: start one with `jetgym run`, or name a log with --url or a file with "
-            f"--file"
-        )
+    runs, others = places(results), deployments(results)
+    if not runs and (not others or name in (None, LAST)):
+        ways = f"--run {others[0].path} has what ran there" if others else "start one with `jetgym run`"
+        raise NoSource(f"there is no run in {results}/: {ways}, or name a log with --url or a file with --file")
     if name is None or name == LAST:
         return runs[0]
     if (folder := place(results / name)) is not None:
         return folder
-    meant = one_of([run.run_id for run in runs], name, "run")
-    return next(run for run in runs if run.run_id == meant)
+    known = {run.run_id: run for run in (*others, *runs)}
+    return known[one_of(list(known), name, "run")]
 
 
 def _run_id(path: Path) -> str:

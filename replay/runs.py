@@ -13,13 +13,13 @@ import msgspec
 
 from bus.run_folder import FAILURES, FORKS, IMPORTED, MATERIALIZED, METRICS, ROLLOUTS, live, noted
 from replay.facts import facts_of
-from replay.places import Place, places
+from replay.places import Place, deployments, places
 from replay.rows import Row, rows
 from replay.source import Source
 
 
 class RunRow(msgspec.Struct, kw_only=True):
-    """A run at a glance. Numbers are None where its directory does not tell them: of trainers and of open forks."""
+    """A run at a glance. Numbers are None where its directory does not have them, as of a trainer or a deployment."""
 
     run_id: str
     state: Literal["ended", "running", "interrupted", "unfinished"]
@@ -65,8 +65,9 @@ class _MetricsFile(msgspec.Struct):
 
 
 def local_runs(results: Path, beside: Path | None = None) -> list[RunRow]:
-    """The runs whose directories are below `results`, and those in one beside it, the newest first."""
-    return [_local_run(run) for run in places(results, beside)]
+    """The runs whose directories are below `results`, and those in one beside it, the newest first; and deployments."""
+    found = sorted([*places(results, beside), *deployments(results)], key=lambda run: run.started, reverse=True)
+    return [_local_run(run) for run in found]
 
 
 async def note_imported(folder: Path, source: Source) -> None:
@@ -93,7 +94,7 @@ def _local_run(run: Place) -> RunRow:
         row = next(row for row in reversed(noted(run.path, RunRow)) if row.run_id == run.run_id)
     elif (run.path / MATERIALIZED).exists():
         row = _own_run(run)
-    else:  # a trainer's
+    else:  # a trainer's, or a deployment's
         row = RunRow(run_id=run.run_id, state="ended", started=run.started)
     row.where = str(run.path)
     if live(run.path) is not None and (row.state != "ended" or not run.noted):

@@ -11,7 +11,7 @@ import msgspec
 
 from replay.errors import UnknownName
 from replay.opening import Where
-from replay.places import Place, find_place, places
+from replay.places import Place, deployments, find_place, places
 from replay.runs import RunRow, Sums, local_runs
 from replay.ui.shelf import Shelf
 
@@ -86,7 +86,7 @@ class Library:
             named = find_place(self.where.results, self.where.run)
             if named.run_id == run_id:
                 return named
-        known = places(self.where.results, self.where.folder)
+        known = [*places(self.where.results, self.where.folder), *deployments(self.where.results)]
         found = next((place for place in known if place.run_id == run_id), None)
         if found is None:
             raise UnknownName(f"there is no run {run_id!r} in {self.where.results}/")

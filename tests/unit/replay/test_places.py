@@ -184,6 +184,19 @@ def ask(run: Path, rollouts: int) -> None:
     (run / "materialized_inputs.jsonl").write_text(line * rollouts)
 
 
+def test_a_deployment_that_others_ran_on_is_listed_by_its_directory_and_never_the_last_run(results: Path) -> None:
+    """A trainer that connected to it has no directory of its own; its log has what it did."""
+    folder = results / "d1129-1300-eeee"
+    (folder / "log").mkdir(parents=True)
+    row = next(row for row in local_runs(results) if row.run_id == "d1129-1300-eeee")
+    assert (row.state, row.asked, row.ended, row.where) == ("ended", None, None, str(folder))
+    assert find_place(results, "d1129").only is None
+    assert find_place(results, "last").run_id == "r1129-1200-cccc"
+    (results / "none" / "d1129-1400-ffff" / "log").mkdir(parents=True)
+    with pytest.raises(NoSource, match=r"there is no run in .*: --run .*d1129-1400-ffff has what ran there, or name"):
+        find_place(results / "none", None)
+
+
 def test_a_directory_beside_the_results_has_its_run_and_its_forks(results: Path, tmp_path: Path) -> None:
     """As the web app is given one; one that is among the results is not counted twice."""
     beside = make_run(tmp_path, "elsewhere", "r1129-0900-dddd", age=400)
