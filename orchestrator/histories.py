@@ -8,12 +8,16 @@ import asyncio
 from collections.abc import Collection
 from typing import Final, Protocol, get_args
 
+import structlog
+
 from bus import Unreachable
+from bus.errors import BlobLost
 from components.workers.adoption import LAG_S
 from contracts.events import Outcome, Recorded
 
 _LOOK_AGAIN_S: Final = 0.1
 _ENDS: Final = frozenset(get_args(Outcome))
+_log = structlog.get_logger("histories")
 
 
 class Readable(Protocol):
@@ -43,7 +47,18 @@ async def ended_history(log: Readable, rollout: str) -> list[Recorded]:
 
 
 async def fetch_spoken(log: Readable, events: Collection[Recorded]) -> dict[str, bytes]:
-    """What the model calls among the events refer to, by reference: data and captures."""
+    """What the model calls among the events refer to, by reference: data and captures.
+
+    What the log has lost, to a power cut for example, is empty here: it cannot be read, and its call has no tokens.
+    """
     spoken = [each.event for each in events if each.event.type in ("model.requested", "model.replied")]
     references = dict.fromkeys(reference for event in spoken for reference in (event.dataref, event.captureref))
-    return {reference: await log.fetch_blob(reference) for reference in references if reference}
+    return {reference: await _fetched(log, reference) for reference in references if reference}
+
+
+async def _fetched(log: Readable, reference: str) -> bytes:
+    try:
+        return await log.fetch_blob(reference)
+    except BlobLost as error:
+        _log.warning("blob_lost", reference=reference, error=str(error))
+        return b""

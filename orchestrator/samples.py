@@ -6,14 +6,8 @@ and by adapters. It only reads.
 
 from collections.abc import Collection
 
-import structlog
-
-from bus.errors import BlobLost
-from contracts.events import Recorded
-from contracts.samples import RolloutSamples, Tokenless, build_samples
+from contracts.samples import RolloutSamples, build_samples
 from orchestrator.histories import Readable, ended_history, fetch_spoken
-
-_log = structlog.get_logger("samples")
 
 
 async def read_samples(
@@ -39,25 +33,10 @@ async def read_samples(
     Raises:
         OtherTokenizer: the tokens were recorded under another tokenizer or template, or under none that is known.
         TwoPayloads: two events say different things of one call.
-        BusError: the log cannot be read.
+        BusError: the log cannot be read. What it has lost of a call costs that call its tokens.
     """
     events = await ended_history(log, rollout_id) if ended else await log.history(rollout_id)
-    try:
-        blobs = await fetch_spoken(log, events)
-    except BlobLost as error:
-        return _lost(rollout_id, events, models, error)
+    blobs = await fetch_spoken(log, events)
     found = build_samples(events, blobs, models=models)
     found.check(tokenizer=tokenizer, template=template)
     return found
-
-
-def _lost(
-    rollout_id: str, events: Collection[Recorded], models: Collection[str] | None, error: BlobLost
-) -> RolloutSamples:
-    """Of a rollout of which a power cut took something that was said: no call of it can be trained on."""
-    _log.warning("no_tokens", rollout=rollout_id, error=str(error))
-    replied = [each.event for each in events if each.event.type == "model.replied"]
-    if models is not None:
-        replied = [event for event in replied if event.source.removeprefix("models/").partition("/")[0] in models]
-    tokenless = tuple(Tokenless(call=event.callkey, why=f"not all that was said is left: {error}") for event in replied)
-    return RolloutSamples(rollout_id=rollout_id, samples=(), breaks=(), tokenless=tokenless)

@@ -7,6 +7,7 @@ announced, nothing is recorded, and it costs nothing.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import isfinite
 from typing import Final
 
@@ -15,6 +16,7 @@ import structlog
 from msgspec import Raw
 
 from bus import Bus
+from bus.errors import BlobLost
 from components.models.tokens import EngineTokens, Prefix
 from components.workers.known_tokens import KnownTokens, Said, place_after, said
 from components.workers.policies import Policies
@@ -56,12 +58,13 @@ class Captures:
         replies: dict[str, bytes] = {}
         raw: dict[str, bytes] = {}
         for event in (entry.event for entry in await self._bus.history(rollout)):
-            if event.type == "model.requested":
-                requests[event.callkey] = await self._bus.fetch_data(event)
-            elif event.type == "model.replied":
-                replies[event.callkey] = await self._bus.fetch_data(event)
-                if event.captured and event.source.startswith(f"models/{self._instance}/"):
-                    raw[event.callkey] = await self._bus.fetch_capture(event)
+            with suppress(BlobLost):  # nothing cites a call of which the log has lost a part
+                if event.type == "model.requested":
+                    requests[event.callkey] = await self._bus.fetch_data(event)
+                elif event.type == "model.replied":
+                    replies[event.callkey] = await self._bus.fetch_data(event)
+                    if event.captured and event.source.startswith(f"models/{self._instance}/"):
+                        raw[event.callkey] = await self._bus.fetch_capture(event)
         calls, tokens = ModelCalls(requests, replies), dict[str, bytes]()
         for call, captured in raw.items():
             try:

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from bus import Bus
+from bus.catalog import stored_blobs
+from bus.trim import delete_pieces
 from contracts.errors import OtherTokenizer, TwoPayloads
 from contracts.ids import ROOT_CALL
 from contracts.rollouts import Revised, RolloutRequest, RolloutResult, RolloutStats, Timings, Usage
@@ -95,17 +97,6 @@ async def test_a_rollout_that_is_not_there_has_no_samples(bus: Bus) -> None:
     assert (found.samples, found.breaks, found.tokenless) == ((), (), ())
 
 
-async def test_a_rollout_of_which_a_power_cut_took_tokens_has_none(bus: Bus) -> None:
-    """T16: it is no error, at which a trainer would end each time that it is started."""
-    await converse(bus)
-    await bus._connection.api(f"STREAM.PURGE.{bus.subjects.blob_stream}", None, dict[str, object])
-    found = await read_samples(bus, ROLLOUT)
-    assert (found.samples, found.trainable) == ((), False)
-    assert [call.call for call in found.refused] == ["m_0", "m_1"]
-    assert found.refused[0].why.startswith("not all that was said is left: blob sha256:")
-    assert (await read_samples(bus, ROLLOUT, models=["another"])).tokenless == ()
-
-
 async def test_the_page_reads_a_rollout_as_it_says(bus: Bus, capsys: pytest.CaptureFixture[str]) -> None:
     """docs/samples.md: its snippet, as it stands there."""
     await converse(bus)
@@ -115,6 +106,40 @@ async def test_the_page_reads_a_rollout_as_it_says(bus: Bus, capsys: pytest.Capt
     exec(snippet, names)
     assert (await names["look"](bus, ROLLOUT)).trained == 3
     assert capsys.readouterr().out == f"('m_0', 'm_1') {MANY + 4} 3 False\n{{}} []\n"
+
+
+async def test_a_capture_that_the_log_has_lost_costs_its_calls_the_tokens_and_nothing_else(
+    bus: Bus, tmp_path: Path
+) -> None:
+    """T10, T16: a power cut may take it alone, and a trainer would end at it each time that it is started.
+
+    The line keeps response and reward, and the run is exported.
+    """
+    response = msgspec.Raw(b'{"id":"r","output":["a"]}')
+    stats = RolloutStats(usage=Usage(), timings=Timings(queue_s=0.0, total_s=0.0), captured=2)
+    for name, prompt in ((ROLLOUT, MANY), ("run-00001-00", 3)):
+        await converse(bus, name, prompt=prompt)
+        result = msgspec.json.encode(RolloutResult(response=response, reward=1.0, stats=stats))
+        ended = bus.event("rollout.completed", bus.subjects.ended("run", name), result, rolloutid=name)
+        await bus.publish(ended)
+    blobs = await stored_blobs(bus)
+    await delete_pieces(bus, [seq for blob in blobs.values() for seq in blob.places])
+    found = await read_samples(bus, ROLLOUT)
+    assert (found.samples, found.trainable) == ((), False)
+    assert [(call.call, call.why) for call in found.refused] == [
+        ("m_0", "its capture cannot be read: Input data was truncated"),
+        ("m_1", "its prompt cites call 'm_0', whose tokens are not known"),
+    ]
+    assert (await read_samples(bus, ROLLOUT, models=["another"])).tokenless == ()
+    recorded = await bus.last(bus.subjects.ended("run", ROLLOUT))
+    assert recorded is not None
+    ending = await read_ending(bus, recorded.event)
+    assert isinstance(ending, RolloutResult)
+    assert (ending.reward, msgspec.json.decode(ending.response)) == (1.0, msgspec.json.decode(response))
+    rollouts, others = await completed(bus, "run")
+    with writer(tmp_path, "jsonl") as into:
+        told = await export_samples(bus, "run", rollouts, into)
+    assert (told.samples, told.tokenless_rollouts, told.refused_calls, others) == (1, 1, 2, 0)
 
 
 async def test_what_comes_after_a_rollouts_end_counts_for_nothing(bus: Bus) -> None:
