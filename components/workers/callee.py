@@ -11,6 +11,7 @@ does.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
+from math import isqrt
 from typing import Any, NamedTuple
 
 import structlog
@@ -104,6 +105,8 @@ class Callee:
         self._tasks: dict[asyncio.Task[Any], _Work] = {}
         """Those at work on a call."""
         self._waiting: set[asyncio.Task[Any]] = set()
+        self._begun, self._at_once = set[asyncio.Task[None]](), 1
+        """Tasks at work on suspects since the last pause, and how many there may be before the next."""
         self._last: set[str] = set()
         """Requests that have let others pass, and are tried when they come again."""
         self._draining = False
@@ -161,7 +164,7 @@ class Callee:
                 self._tasks[task] = _Work(delivery, places)
                 task.add_done_callback(self._finished)
                 if warned:
-                    await asyncio.wait({task}, timeout=GRACE_S)
+                    await self._pause(task, suspected)
             while self._tasks:
                 await asyncio.wait(self._tasks)
         finally:
@@ -232,6 +235,14 @@ class Callee:
         if delivery.num_delivered <= UNSUSPECTED:
             return None
         return await suspect(self._bus, delivery.event, self._concurrency)
+
+    async def _pause(self, task: asyncio.Task[None], suspected: Suspect | None) -> None:
+        """Begins nothing for a while; of what has ended no worker yet, twice as much each time before the next one."""
+        self._begun.add(task)
+        if len(self._begun) >= self._at_once or (suspected is not None and suspected.ended):
+            await asyncio.wait(self._begun, timeout=GRACE_S)
+            self._begun.clear()
+            self._at_once = min(2 * self._at_once, isqrt(self._concurrency))
 
     def _let_pass(self, delivery: Delivery, suspected: Suspect) -> bool:
         """Whether it goes behind whatever else is here first: what has ended a worker already is tried last."""

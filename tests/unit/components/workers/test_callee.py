@@ -7,6 +7,7 @@ import pytest
 
 from bus import Bus, Delivery
 from components.workers.callee import Callee, Reply
+from components.workers.suspects import Suspect
 
 
 async def never(_delivery: Delivery, _data: bytes) -> Reply:
@@ -60,3 +61,25 @@ async def test_a_call_that_is_cancelled_while_it_waits_ends_at_once_and_leaves_a
     assert all_taken(callee)
     callee._places.give(1)
     assert callee._places.free == 1
+
+
+async def test_suspects_are_begun_ever_more_at_once_as_long_as_they_end_no_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Up to the root of the worker's places; what has ended a worker already has a pause of its own."""
+    monkeypatch.setattr("components.workers.callee.GRACE_S", 0.0)
+    callee = Callee(cast("Bus", None), never, concurrency=64)
+    first, again = (Suspect(1, ended, exhausted=False, alone=False, places=1) for ended in (0, 1))
+    begun = [asyncio.create_task(asyncio.Event().wait()) for _ in range(40)]
+    pauses = []
+    for number, task in enumerate(begun[:31], 1):
+        await callee._pause(cast("asyncio.Task[None]", task), first)
+        if not callee._begun:
+            pauses.append(number)
+    assert pauses == [1, 3, 7, 15, 23, 31]
+    for task in begun[31:]:
+        await callee._pause(cast("asyncio.Task[None]", task), again)
+        assert not callee._begun
+    for task in begun:
+        task.cancel()
+    await asyncio.gather(*begun, return_exceptions=True)
