@@ -3,6 +3,8 @@
 Pure. Called by `Trainer.cancel`, which cancels them.
 """
 
+from math import inf
+
 from contracts.ids import attempt_id
 from orchestrator.delivered import Finished, Group
 from orchestrator.groups import Groups
@@ -33,6 +35,7 @@ def _rollout(run: str, groups: Groups, rollout: str | Finished) -> str:
         or size is None
         or (size and place.number >= size)  # 0: the log says the size no more
         or name != _named(place)
+        or place.attempt > _attempts(run, groups, place)
     ):
         raise ValueError(f"{name!r} is no rollout of run {run!r}")
     return name
@@ -41,3 +44,10 @@ def _rollout(run: str, groups: Groups, rollout: str | Finished) -> str:
 def _named(place: Place) -> str:
     first = member_id(place.group, place.number)
     return attempt_id(first, place.attempt) if place.attempt else first
+
+
+def _attempts(run: str, groups: Groups, place: Place) -> float:
+    """The number of its latest attempt; of what was committed or dropped, it is not known any more."""
+    found = groups.open.get(place.group)
+    latest = place_of(run, found.members[place.number].rollout) if found is not None else None
+    return inf if latest is None else latest.attempt

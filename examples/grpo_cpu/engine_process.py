@@ -14,7 +14,7 @@ import aiohttp
 
 from examples.grpo_cpu.serving import Load
 
-START_S: Final = 60.0
+START_S: Final = 180.0
 """Seconds that the server may take until it listens."""
 ANSWER_S: Final = 60.0
 """Seconds that it may take to change its weights; it does so between two tokens."""
@@ -43,8 +43,13 @@ class EngineProcess:
         )
         assert process.stdout is not None
         try:
-            async with asyncio.timeout(START_S):
-                line = await process.stdout.readline()
+            try:
+                async with asyncio.timeout(START_S):
+                    line = await process.stdout.readline()
+            except TimeoutError:
+                raise RuntimeError(
+                    f"the engine's server did not listen within {START_S:g} s: is the machine busy?"
+                ) from None
             if not line:
                 raise RuntimeError("the engine's server did not start; what it said is above")
             async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER_S)) as session:

@@ -88,7 +88,7 @@ async def test_cancelling_a_group_names_what_has_not_ended(server: str, config: 
         await held(agents)
         await trainer.submit(tasks(2), group_size=2)
         first, second = trainer._groups.open.values()
-        for wrong in ("02", "0", "000", "00-a0"):
+        for wrong in ("02", "0", "000", "00-a0", "00-a1"):
             with pytest.raises(ValueError, match=f"-{wrong}' is no rollout of run 'grpo'"):
                 await trainer.cancel(rollout=f"{first.id}-{wrong}")
         await trainer.cancel(group=first.id)
