@@ -39,6 +39,8 @@ class _Words(TyperCommand):
         for before, word in zip(["", *args], args[:end], strict=False):
             is_word = len(word) > len("-n") and word[0] == "-" != word[1] and before not in valued
             (denied if is_word else rest).append(word)
+        if rest and rest[-1] in valued:
+            return super().parse_args(ctx, rest)  # which says that it has no value
         return super().parse_args(ctx, [*rest, "--", *denied, *args[end + 1 :]])
 
 

@@ -48,6 +48,8 @@ def test_list_takes_the_words_of_the_web_app(replay: Replay, log: Path) -> None:
     assert listed(replay, log, "reward>=0", "--limit", "1", "-task<1") == [every[1]]
     assert [replay("list", unknown, "--file", log)[0] for unknown in ("--rewards", "-n")] == [2, 2]
     assert replay("list", "rewrd<1", "--file", log)[0] == 2
+    code, _, err = replay("list", "-task=1", "--run")
+    assert (code, "'--run' requires an argument" in err) == (2, True), err
 
 
 def test_list_finds_what_was_said_anywhere_in_a_rollout(replay: Replay, log: Path) -> None:
