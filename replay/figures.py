@@ -164,8 +164,9 @@ class Counter:
             elif event.type.endswith(_ENDS) and event.callkey in waiting:
                 counted, asked = waiting.pop(event.callkey)
                 took = (event.time - asked.time).total_seconds()
+                worked = None if what == "agent" else event.elapsed  # nobody measures how long an agent worked
                 for calls in counted:
-                    calls.answered(took, event.elapsed, failed=happened == "failed")
+                    calls.answered(took, worked, failed=happened == "failed")
 
     def figures(self, run_id: str | None) -> RunFigures:
         """All of it."""
@@ -194,11 +195,12 @@ class _Calls:
         self.count += 1
         self.open += 1
 
-    def answered(self, took: float, worked: float, *, failed: bool) -> None:
+    def answered(self, took: float, worked: float | None, *, failed: bool) -> None:
         self.open -= 1
         self.failed += failed
-        self.worked.add(worked)
-        self.waited.add(max(0.0, took - worked))
+        self.worked.add(took if worked is None else worked)
+        if worked is not None:
+            self.waited.add(max(0.0, took - worked))
 
 
 async def figures_of(

@@ -6,6 +6,7 @@ on the new one.
 """
 
 from collections.abc import Iterable, Sequence
+from math import isclose
 from statistics import fmean
 from typing import Final, Literal
 
@@ -131,8 +132,13 @@ def changed(scores: Iterable[Rescore]) -> list[Rescore]:
 def _within(score: Rescore, before: float, now: float) -> Rescore:
     if score.was is None or score.now is None:
         return score
-    one, other = score.was - before, score.now - now
+    one, other = _advantage(score.was, before), _advantage(score.now, now)
     return msgspec.structs.replace(score, advantages=(one, other), flips=one * other < 0)
+
+
+def _advantage(reward: float, mean: float) -> float:
+    """A mean of equal numbers is not always exactly that number."""
+    return 0.0 if isclose(reward, mean, rel_tol=1e-12) else reward - mean
 
 
 def _unscored(trajectory: Trajectory) -> str:

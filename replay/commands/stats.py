@@ -39,8 +39,10 @@ def stats(
     """Sums up a run: rewards, lengths, tools, failures, latencies, policy versions, with histograms.
 
     "queued" is what a call waited and travelled; the times before it are what
-    its callee took. Quantiles are exact to three digits; memory does not grow
-    with the run. Failures are told by their kind, with rollouts to look at.
+    its callee took. Of a called agent that is all of its time, since how much
+    of it is queue is not measured. Quantiles are exact to three digits; memory
+    does not grow with the run. Failures are told by their kind, with rollouts
+    to look at.
 
     Ends with 0, or with 2 if there is nothing to read.
 

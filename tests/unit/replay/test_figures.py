@@ -13,7 +13,16 @@ from replay.facts import facts_of
 from replay.figures import NAMES, RunFigures, figures_of
 from replay.file_source import FileSource, export_lines
 from replay.spread import Spread
-from tests.unit.replay.examples import CALC, Clumsy, calculator, recorded_run, task
+from tests.unit.replay.examples import (
+    CALC,
+    CALCULATOR,
+    Clumsy,
+    Delegating,
+    calculator,
+    recorded_run,
+    task,
+    trajectory_of,
+)
 from tests.unit.replay.recorder import Recorder
 
 
@@ -56,6 +65,19 @@ async def test_calls_are_counted_with_the_times_of_callee_and_queue(tmp_path: Pa
     assert {name: tool.calls for name, tool in found.tools.items()} == {"add": 4, "multiply": 4}
     assert found.calls["verify"].worked.p50 == 0.25
     assert found.calls["verify"].waited.count == 3
+
+
+async def test_a_called_agent_is_counted_with_all_of_its_time(tmp_path: Path) -> None:
+    """How much of that it waited for a worker, no event says."""
+    recorder = Recorder({**CALC, "delegating": (Delegating, CALCULATOR)}, calculator)
+    recorder.rollout("r1-00000-00", "delegating", task())
+    found = await figures(tmp_path / "log.jsonl", recorder)
+    assert found.calls is not None
+    (call,) = [call for call in trajectory_of(recorder).calls.values() if call.what == "agent"]
+    assert call.replied is not None
+    took = (call.replied.event.time - call.requested.event.time).total_seconds()
+    assert found.calls["agent"].worked.mean == pytest.approx(took)
+    assert found.calls["agent"].waited.count == 0
 
 
 async def test_a_run_of_several_is_counted_alone(tmp_path: Path) -> None:

@@ -175,6 +175,12 @@ def test_an_advantage_flips_where_a_rollout_was_better_than_its_group_and_is_wor
     assert found[0].advantages == pytest.approx((2 / 3, -1 / 3))
 
 
+def test_the_advantages_of_equal_rewards_are_0_and_change_no_sign() -> None:
+    """Though the mean of three times 0.7, or 0.2, is not exactly that in binary numbers."""
+    scores = compared([score(rollout, 0.7, 0.2) for rollout in "abc"])
+    assert [(each.advantages, each.flips) for each in scores] == [((0, 0), False)] * 3
+
+
 def test_a_rollout_that_cannot_be_scored_keeps_its_reward_and_its_place_in_its_group() -> None:
     lost = Rescore(rollout_id="a", group="g", verdict="could not run", was=1, reason="the verifier raised")
     found = changed(compared([lost, score("b", 0, 1)]))
