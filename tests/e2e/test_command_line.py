@@ -222,10 +222,13 @@ def test_up_keeps_a_deployment_that_runs_and_status_use(project: Path) -> None:
     assert (up.returncode, err) == (0, "")
     assert f"no NATS server answers at {url}" in jetgym(project, "audit", "one", code=2)
     assert "live, at rest" in jetgym(project, "status", "live")
+    assert "completed, reward" in replay(project, "show", "last", "--run", "one"), "its log is in the directory beside"
+    (project / "elsewhere").mkdir()
+    (project / "live").rename(project / "elsewhere" / "live")
     away = replay(project, "show", "last", "--run", "one", code=2)
     assert f"no NATS server answers at {url}" in away
     assert away.endswith("with --run and the directory of `jetgym up` (results/d…)\n")
-    assert replay(project, "list", "--run", "live").splitlines()[-1].startswith("12 rollouts, ")
+    assert replay(project, "list", "--run", "elsewhere/live").splitlines()[-1].startswith("12 rollouts, ")
     assert "nothing is live in results/" in jetgym(project, "status", code=2)
 
 

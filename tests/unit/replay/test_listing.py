@@ -31,6 +31,8 @@ def run(
         state=state,
         asked=24,
         completed=completed,
+        failed=0,
+        cancelled=0,
         mean_reward=0.123456,
         wall_s=119.5,
         started=NOW,
