@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 import typer
@@ -14,7 +14,6 @@ from bus.run_folder import MATERIALIZED, read_lines
 from bus.subjects import NO_ROLLOUT
 from components.workers.cancellations import cancel, cancel_run
 from contracts.ids import ROOT_CALL
-from contracts.rollouts import RolloutRequest
 from orchestrator.commands.common import console, run_async
 from orchestrator.commands.logs import (
     Json,
@@ -33,8 +32,6 @@ from orchestrator.errors import UsageError
 from orchestrator.full_log import no_room
 from orchestrator.hints import counted
 from orchestrator.requests import request_if_readable
-
-_REQUEST: Final = msgspec.json.Decoder(RolloutRequest)
 
 
 class _Input(msgspec.Struct):

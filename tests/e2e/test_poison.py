@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bus import LogConfig
+from bus import Bus, LogConfig
 from bus.connection import connect
 from bus.deadletter import DeadLetterData
 from bus.letters import letters
@@ -151,31 +151,39 @@ async def test_a_rollout_that_has_ended_is_not_buried_when_its_request_cannot_be
         assert [each async for each in letters(bus)] == []
 
 
+STAGED = {
+    "stage": Instance("resources", "stage"),
+    "puppet": Instance("agents", "puppet", {"resources": "stage"}),
+}
+LINE = json.dumps({"responses_create_params": {"input": "Go."}, "plan": [["add", 1]], "expected": 1}).encode()
+TASKS = [MaterializedTask(agent="puppet", task_index=number, rollout_index=0, line=LINE) for number in range(3)]
+
+
+async def collected(bus: Bus, spoilt: str, output: Path) -> list[Outcome]:
+    """What a run comes to in which one rollout is poison, and all others complete."""
+    outcomes: list[Outcome] = []
+    async with asyncio.timeout(PATIENCE_S):
+        await collect(bus, TASKS, run_id="r", output=output, concurrency=2, on_outcome=outcomes.append)
+    failed = {each.rollout_id: each.error for each in outcomes if each.reward is None}
+    assert (failed, len(outcomes)) == ({spoilt: "poison"}, len(TASKS))
+    return outcomes
+
+
 @pytest.mark.parametrize("case", ["bytes", "no event", "version", "type", "subject", "rollout"])
 async def test_a_rollout_whose_end_cannot_be_read_has_failed(
     server: str, config: LogConfig, tmp_path: Path, case: str
 ) -> None:
     """B5, B6, E7: for the run, when it is resumed, from the log alone and in the audit; its worker lets it go."""
-    found = {
-        "stage": Instance("resources", "stage"),
-        "puppet": Instance("agents", "puppet", {"resources": "stage"}),
-    }
-    line = json.dumps({"responses_create_params": {"input": "Go."}, "plan": [["add", 1]], "expected": 1}).encode()
-    tasks = [MaterializedTask(agent="puppet", task_index=number, rollout_index=0, line=line) for number in range(3)]
-    async with Deployment(server, config, found) as deployment:
+    async with Deployment(server, config, STAGED) as deployment:
         bus, spoilt = deployment.bus, "r-00001-00"
-        await deployment.ask_with(spoilt, msgspec.json.encode(request_of("r", tasks[1])), run="r")
+        await deployment.ask_with(spoilt, msgspec.json.encode(request_of("r", TASKS[1])), run="r")
         subject = bus.subjects.ended("r", spoilt)
         raw = bad(bus.event("rollout.completed", subject, b"{}", rolloutid=spoilt, callkey="run"), case)
         bus._connection.send(subject.encode(), b"", raw)
-        await deployment.start(*found)
+        await deployment.start(*STAGED)
         lines = []
         for _ in ("run", "resumed"):
-            outcomes: list[Outcome] = []
-            async with asyncio.timeout(PATIENCE_S):
-                await collect(bus, tasks, run_id="r", output=tmp_path, concurrency=2, on_outcome=outcomes.append)
-            failed = {each.rollout_id: each.error for each in outcomes if each.reward is None}
-            assert (failed, len(outcomes)) == ({spoilt: "poison"}, len(tasks))
+            outcomes = await collected(bus, spoilt, tmp_path)
             lines.append({each.line for each in outcomes})
         lines.append({each.line async for each in outcomes_in_log(bus, "r")})
         assert lines[0] == lines[1] == lines[2]
@@ -194,25 +202,15 @@ async def test_a_rollout_whose_request_cannot_be_read_has_failed(
     server: str, config: LogConfig, tmp_path: Path, case: str
 ) -> None:
     """B5, B6, E7: nobody takes it, so who asks for it ends it."""
-    found = {
-        "stage": Instance("resources", "stage"),
-        "puppet": Instance("agents", "puppet", {"resources": "stage"}),
-    }
-    line = json.dumps({"responses_create_params": {"input": "Go."}, "plan": [["add", 1]], "expected": 1}).encode()
-    tasks = [MaterializedTask(agent="puppet", task_index=number, rollout_index=0, line=line) for number in range(3)]
-    async with Deployment(server, config, found) as deployment:
+    async with Deployment(server, config, STAGED) as deployment:
         bus, spoilt = deployment.bus, "r-00001-00"
         subject = bus.subjects.request("agents", "puppet", 1, spoilt, "run")
         ended = bus.subjects.ended("r", spoilt)
         raw = bad(bus.event("rollout.requested", subject, b"{}", rolloutid=spoilt, callkey="run", replyto=ended), case)
         bus._connection.send(subject.encode(), b"", raw)
-        await deployment.start(*found)
+        await deployment.start(*STAGED)
         for _ in ("run", "resumed"):
-            outcomes: list[Outcome] = []
-            async with asyncio.timeout(PATIENCE_S):
-                await collect(bus, tasks, run_id="r", output=tmp_path, concurrency=2, on_outcome=outcomes.append)
-            failed = {each.rollout_id: each.error for each in outcomes if each.reward is None}
-            assert (failed, len(outcomes)) == ({spoilt: "poison"}, len(tasks))
+            await collected(bus, spoilt, tmp_path)
         await nothing_is_held(deployment)
         reason = REASONS.get(case, "undecodable")
         assert [(each.pool.kind, each.data.reason, each.data.raw) async for each in letters(bus)] == [
