@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from bus import BusError, Unreachable
+from bus.processes import run_as_batch
 from components.errors import ComponentError
 from components.models.errors import ModelError
 from components.workers.exits import LOG_AWAY, REFUSED, SAID
@@ -23,6 +24,7 @@ from components.workers.spec import WorkerSpec
 def main() -> int:
     """Runs the worker; returns the exit code."""
     allow_most()
+    run_as_batch()
     try:
         spec = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerSpec)
     except msgspec.DecodeError as error:

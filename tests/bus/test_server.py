@@ -75,6 +75,15 @@ async def test_a_store_that_is_open_elsewhere_is_waited_for_and_that_is_said(new
     assert said == [f"waiting for {directory}, which another nats-server has open (process {first.pid})"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no batch scheduling")
+async def test_a_server_lets_the_workers_beside_it_finish(new_directory: Callable[[], Path]) -> None:
+    """Batch scheduling: what comes for it interrupts none of them. All its threads have it from their start."""
+    server = await EmbeddedServer.start(new_directory(), LogConfig())
+    threads = [int(task) for task in os.listdir(f"/proc/{server.pid}/task")]
+    assert os.SCHED_OTHER not in {os.sched_getscheduler(thread) for thread in threads}
+    await server.stop()
+
+
 async def test_a_stopped_server_started_again_in_its_directory_has_its_log(new_directory: Callable[[], Path]) -> None:
     directory = new_directory()
     for round_ in (1, 2):

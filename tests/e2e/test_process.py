@@ -1,5 +1,6 @@
 """A worker's process by itself: what it reads, what it says, how it ends."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -47,6 +48,8 @@ def test_a_worker_that_is_told_to_stop_while_it_starts_stops(
     while not notes.exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    if sys.platform == "linux":
+        assert os.sched_getscheduler(process.pid) != os.SCHED_OTHER, "it would interrupt others for each message"
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, b"")
