@@ -17,7 +17,7 @@ from nats.protocol.parser import Parser
 Handler = Callable[[bytes, bytes, bytes, bytes | None], None]
 """Called with subject, reply subject, payload and raw header block. It must not block."""
 
-TURN_S: Final = 0.006
+TURN_S: Final = 0.004
 """Seconds after which the rest of the process gets its turn, even if more messages have arrived."""
 
 _MESSAGES: Final = b"MH"

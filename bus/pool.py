@@ -24,7 +24,7 @@ from contracts.events import Event, Recorded
 RETURN_DELAY_S: Final = 0.1
 """What was fetched and not begun is delivered to another worker after this."""
 RETRY_DELAY_S: Final = 1.0
-TURN: Final = 24
+TURN: Final = 16
 """Deliveries that are handed out before the rest of the process gets its turn, even if more have been fetched."""
 
 _log = structlog.get_logger("bus.pool")

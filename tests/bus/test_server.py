@@ -51,6 +51,10 @@ def alive(pid: int) -> bool:
         return False
 
 
+def threads_of(pid: int) -> list[int]:
+    return [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+
+
 def listening(port: int) -> list[str]:
     """Addresses, as the kernel writes them, that something listens on with this port."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -79,8 +83,7 @@ async def test_a_store_that_is_open_elsewhere_is_waited_for_and_that_is_said(new
 async def test_a_server_lets_the_workers_beside_it_finish(new_directory: Callable[[], Path]) -> None:
     """Batch scheduling: what comes for it interrupts none of them. All its threads have it from their start."""
     server = await EmbeddedServer.start(new_directory(), LogConfig())
-    threads = [int(task) for task in os.listdir(f"/proc/{server.pid}/task")]
-    assert os.SCHED_OTHER not in {os.sched_getscheduler(thread) for thread in threads}
+    assert os.SCHED_OTHER not in {os.sched_getscheduler(thread) for thread in threads_of(server.pid)}
     await server.stop()
 
 
