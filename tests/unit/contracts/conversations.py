@@ -1,12 +1,15 @@
 """Writes the events of rollouts whose model calls have tokens, as a log would hold them."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from contracts.events import Event, Recorded
+from contracts.samples import RolloutSamples, Sample
 from contracts.tokens import Capture, CitedTokens, PolicySpan, pack_ids, pack_logprobs
 
 NOTHING = msgspec.Raw(b"null")
@@ -92,3 +95,15 @@ def capture(
 def logprob(token: int) -> float:
     """What `capture` says of a token."""
     return -(token % 64 + 1) / 64
+
+
+def equal(one: RolloutSamples, other: RolloutSamples) -> bool:
+    """Whether two rollouts have the same samples."""
+
+    def told(found: RolloutSamples) -> list[Any]:
+        each = [
+            [np.asarray(getattr(sample, field.name)).tolist() for field in fields(Sample)] for sample in found.samples
+        ]
+        return [each, found.breaks, found.tokenless, found.rollout_id]
+
+    return told(one) == told(other)

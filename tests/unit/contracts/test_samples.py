@@ -1,34 +1,17 @@
 """Samples hold every sampled token once, exactly as it was sampled; what does not go on is another branch."""
 
-import random
-from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from contracts.call_tokens import ModelEvents
 from contracts.errors import BlobMissing, OtherTokenizer, TwoPayloads
-from contracts.samples import RolloutSamples, Sample, build_samples
+from contracts.samples import build_samples
 from contracts.tokens import Capture, PolicySpan, pack_ids, pack_logprobs
-from tests.unit.contracts.conversations import Conversations, capture, logprob
+from tests.unit.contracts.conversations import Conversations, capture, equal, logprob
 
 S, U = "system", "user"
-Json = dict[str, Any]
-
-
-def equal(one: RolloutSamples, other: RolloutSamples) -> bool:
-    def told(found: RolloutSamples) -> list[Any]:
-        each = [
-            [np.asarray(getattr(sample, field.name)).tolist() for field in fields(Sample)] for sample in found.samples
-        ]
-        return [each, found.breaks, found.tokenless, found.rollout_id]
-
-    return told(one) == told(other)
 
 
 def two_turns(**second: Any) -> Conversations:
@@ -187,78 +170,6 @@ def test_what_does_not_go_on_is_another_branch_and_says_why(
     assert found.samples[-1].tokens.tolist() == [*prompt, 90]
 
 
-def user(text: str) -> Json:
-    return {"type": "message", "role": "user", "content": text}
-
-
-@st.composite
-def told(draw: st.DrawFn) -> tuple[Conversations, list[Json]]:
-    """A conversation of some turns, each a tool call, or an answer and the user's next word; and all of its items."""
-    rollout, said = Conversations(), [user("system"), user("question")]
-    for turn in range(draw(st.integers(2, 4))):
-        calls = draw(st.booleans())
-        reply = (
-            {"type": "function_call", "id": f"fc_{turn}", "call_id": f"call_{turn}", "arguments": "{}"}
-            if calls
-            else {"type": "message", "role": "assistant", "id": f"msg_{turn}", "content": "so"}
-        )
-        cited = (f"m_{turn - 1}", 2 * turn) if turn else None
-        rollout.call(f"m_{turn}", said, [reply], capture([50 + turn], [10 + turn], cited=cited))
-        result = {"type": "function_call_output", "call_id": f"call_{turn}", "output": "4"}
-        said = [*said, reply, result if calls else user("go on")]
-    return rollout, said[:-1]
-
-
-def known(item: Json) -> bool:
-    return "id" in item or "call_id" in item
-
-
-def kind_of(rollout: Conversations, items: Sequence[Json]) -> str | None:
-    """Of the break that a next call with these items makes; its tokens never go on."""
-    rollout.call("m_9", items, ["a"], capture([77], [90]))
-    return next((found.kind for found in build_samples(rollout.events).breaks), None)
-
-
-FRESH = st.sampled_from([[], [user("go on")], [user("another"), user("go on")]])
-
-
-@given(told(), FRESH, st.data())
-def test_items_that_are_others_now_are_an_edit_also_where_the_conversation_goes_back(
-    conversation: tuple[Conversations, list[Json]], fresh: list[Json], data: st.DataObject
-) -> None:
-    """T2: however much of the end was left, and whatever is said anew."""
-    rollout, said = conversation
-    changed = data.draw(st.sets(st.integers(1, len(said) - 1), min_size=1, max_size=3))
-    behind = 1 if known(said[min(changed)]) else 2  # then it is known by what stands behind it
-    until = data.draw(st.integers(min(len(said), max(changed) + behind), len(said)))
-    items = [{**item, "status": "edited"} if place in changed else item for place, item in enumerate(said)][:until]
-    kept = any(place not in changed for place in range(min(changed), until))
-    kind = kind_of(rollout, [*items, *fresh])
-    assert kind == "edited" if kept else kind in ("edited", "template")  # a branch from an earlier reply
-
-
-@given(told(), FRESH, st.booleans(), st.data())
-def test_items_that_are_gone_are_a_compaction_also_where_a_summary_stands_for_them(
-    conversation: tuple[Conversations, list[Json]], fresh: list[Json], summed_up: bool, data: st.DataObject
-) -> None:
-    """T2: a message in place of several items, or nothing in place of some; what stood behind them had an ID."""
-    rollout, said = conversation
-    last = max(place for place, item in enumerate(said) if known(item))
-    first = data.draw(st.integers(1, last - 1 - summed_up))
-    end = data.draw(st.integers(first + 1 + summed_up, last))
-    summary = [user("summary")] if summed_up else []
-    assert kind_of(rollout, [*said[:first], *summary, *said[end:], *fresh]) == "compacted"
-
-
-@given(told(), st.data())
-def test_everything_in_one_summary_is_a_compaction(
-    conversation: tuple[Conversations, list[Json]], data: st.DataObject
-) -> None:
-    rollout, said = conversation
-    first = data.draw(st.integers(1, len(said) - 2))
-    assert kind_of(rollout, [*said[:first], user("summary")]) in ("compacted", "template")  # as above
-
-
 def test_another_template_or_tokenizer_never_goes_on() -> None:
     for changed, kind in (("template", "template"), ("tokenizer", "retokenized")):
         found = build_samples(two_turns(**{changed: "another"}).events)
@@ -404,118 +315,6 @@ def test_stored_tokens_cannot_be_written_to() -> None:
     with pytest.raises(ValueError, match="read-only"):
         calls["m_0"].generated[0] = 7
     assert calls["m_2"].prompt_ids().tolist() == [1, 2, 3, 4, 5, 6, 7]
-
-
-# --- random rollouts ---------------------------------------------------------------------------------------------
-
-
-class RandomRollout:
-    """Agents that go on from wherever they like, with few tokens, so that much is the same by chance."""
-
-    def __init__(self, seed: int, vocabulary: int) -> None:
-        self.random = random.Random(seed)
-        self.rollout = Conversations()
-        self.tokens: dict[str, tuple[list[int], list[int]]] = {}
-        self.vocabulary = vocabulary
-        self.models: dict[str, str] = {}
-        self.numbers: dict[str, int] = {}
-
-    def ids(self, least: int, most: int) -> list[int]:
-        return [self.random.randrange(self.vocabulary) for _ in range(self.random.randint(least, most))]
-
-    def step(self) -> None:
-        path = self.random.choice(["m", "m", "m", "m1", "m1-1", "m_7--m"])
-        number = self.numbers[path] = self.numbers.get(path, -1) + 1
-        key = f"{path}_{number}"
-        base = self.random.choice([None, *self.tokens, *list(self.tokens)[-2:]])
-        items, prompt = [S, U], self.ids(1, 4)
-        if base is not None:
-            said, output = self.rollout.said[base]
-            items, prompt = [*said, *output], [*self.tokens[base][0], *self.tokens[base][1]]
-            match self.random.randrange(8):
-                case 0:
-                    items.pop(self.random.randrange(len(items)))
-                    prompt = prompt[: self.random.randint(1, len(prompt))]
-                case 1:
-                    items[self.random.randrange(len(items))] = "edited"
-                    prompt[self.random.randrange(len(prompt))] = self.vocabulary
-                case 2:
-                    prompt[self.random.randrange(len(prompt))] = self.vocabulary + 1
-            items.append(f"tool {key}")
-            prompt += self.ids(0, 3)
-        generated = self.ids(1, 3)
-        self.tokens[key] = prompt, generated
-        self.models[key] = self.random.choice(["policy", "policy", "policy", "judge"])
-        cut = self.random.random()
-        spans = (PolicySpan(2, len(generated) - 1), PolicySpan(3, 1)) if cut < 0.3 else (PolicySpan(2, len(generated)),)
-        self.rollout.call(
-            key,
-            items,
-            [f"reply {key}"],
-            self.capture(prompt, generated, base, spans),
-            model=self.models[key],
-            settings={"tools": ["a"]} if self.random.random() < 0.1 else {},
-        )
-
-    def capture(self, prompt: list[int], generated: list[int], base: str | None, spans: Any) -> Capture:
-        """Written out, or citing as much as there is of the call that the conversation goes on from."""
-        count = 0
-        if base is not None and self.random.random() < 0.7:
-            there = [*self.tokens[base][0], *self.tokens[base][1]]
-            count = next((n for n, (a, b) in enumerate(zip(there, prompt, strict=False)) if a != b), len(there))
-            count = min(count, len(prompt))
-        cited = (base, count) if base is not None and count else None
-        return capture(prompt[count:] if cited else prompt, generated, cited=cited, spans=spans)
-
-
-@given(st.integers(0, 2**32), st.integers(1, 14), st.sampled_from([1, 2, 50]))
-def test_in_any_tree_of_calls_every_sampled_token_is_trained_on_once_as_it_was_sampled(
-    seed: int, steps: int, vocabulary: int
-) -> None:
-    """T1, T4, T5, T6, T7, T12, T13."""
-    rollout = RandomRollout(seed, vocabulary)
-    for _ in range(steps):
-        rollout.step()
-    found = build_samples(rollout.rollout.events)
-    trained: dict[str, int] = {}
-    for number, sample in enumerate(found.samples):
-        assert sample.branch == number
-        assert len(sample.tokens) == len(sample.mask) == len(sample.logprobs) == len(sample.versions)
-        assert not sample.logprobs[~sample.mask].any()
-        assert (sample.versions[~sample.mask] == -1).all()
-        assert (sample.versions[sample.mask] >= 2).all()
-        assert sample.mask.any()
-        covered = np.zeros(len(sample.tokens), np.bool_)
-        for call, (start, end) in zip(sample.calls, sample.turns, strict=True):
-            prompt, generated = rollout.tokens[call]
-            assert rollout.models[call] == sample.model
-            assert sample.tokens[:start].tolist() == prompt
-            assert sample.tokens[start:end].tolist() == generated
-            covered[start:end] = True
-            here = sample.mask[start:end]
-            assert here.all() or not here.any()
-            if here.all():
-                trained[call] = trained.get(call, 0) + 1
-                assert sample.logprobs[start:end].tolist() == [logprob(token) for token in generated]
-        assert not (sample.mask & ~covered).any()
-        assert end == len(sample.tokens)
-    assert trained == dict.fromkeys(rollout.tokens, 1)
-    assert found.trained == sum(len(generated) for _, generated in rollout.tokens.values())
-    assert found.tokenless == ()
-    shuffled = list(rollout.rollout.events)
-    rollout.random.shuffle(shuffled)
-    assert equal(build_samples(shuffled), found)
-
-
-@given(st.integers(0, 2**32), st.integers(1, 14))
-def test_a_conversation_that_only_grows_has_no_breaks_however_its_branches_run(seed: int, steps: int) -> None:
-    rollout = RandomRollout(seed, 1000)
-    rollout.random.randrange = lambda *bounds: 7 if bounds == (8,) else random.Random.randrange(rollout.random, *bounds)  # type: ignore[method-assign]
-    for _ in range(steps):
-        rollout.step()
-    for model in ("policy", "judge"):
-        found = build_samples(rollout.rollout.events, models=[model])
-        assert {each.kind for each in found.breaks} <= {"tools_changed"}
 
 
 def test_ids_pack_as_the_engine_gave_them() -> None:
