@@ -4,6 +4,7 @@ Called by the runtime after each tool, snapshot and verifier. Pure; it never tur
 """
 
 import math
+from contextlib import suppress
 from numbers import Real
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from components.resources.errors import MetricsFailed, SnapshotFailed, VerifyFai
 from contracts.responses import InputAudio, InputFile, InputImage, InputText
 from contracts.rollouts import ToolOutput, Verdict
 
-__all__ = ["Reward", "metrics_of", "output_of", "problem", "state_of", "verdict_of"]
+__all__ = ["Reward", "is_problem", "metrics_of", "output_of", "problem", "state_of", "verdict_of"]
 
 MAX_PROBLEM: Final = 2000
 """Characters of an error message that a model gets to read."""
@@ -61,6 +62,15 @@ def problem(message: str) -> ToolOutput:
     if len(message) > MAX_PROBLEM:
         message = message[:MAX_PROBLEM] + "…"
     return _text(msgspec.json.encode({"error": _encodable(message)}).decode())
+
+
+def is_problem(output: ToolOutput) -> bool:
+    """Whether it reads as what `problem` writes."""
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(msgspec.json.decode(output.output, type=str), type=dict[str, str]).keys() == {
+            "error"
+        }
+    return False
 
 
 def _strict(written: bytes) -> bytes:

@@ -9,7 +9,8 @@ author's code does ends here as an output for the model or as a typed `Resources
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from itertools import zip_longest
+from typing import Any, Final, Literal
 
 import msgspec
 import structlog
@@ -41,6 +42,9 @@ __all__ = ["History", "Place", "Recover", "Runtime"]
 
 _Deadline = Literal["seed_deadline_s", "tool_deadline_s", "verify_deadline_s"]
 """The key of the config that says it."""
+
+SHOWN: Final = 300
+"""Bytes of an output that an error quotes."""
 
 
 class _Raised(Exception):
@@ -110,9 +114,10 @@ class Runtime:
         self._sessions.drop(session)
 
     async def rebuild(self, session: str, history: History) -> None:
-        """Makes the session again: from its snapshot, or else the seed and the calls, their outputs left aside.
+        """Makes the session again: from its snapshot, or else the seed and the calls.
 
-        Raises what `seed` raises, and `SessionLost` where `restore` raised or the component says `rebuild = "fail"`.
+        Raises what `seed` raises, and `SessionLost` where `restore` raised, where the component says
+        `rebuild = "fail"`, or where a call that went well went wrong when it was made again, or the other way round.
         """
         async with self._sessions.use(session) as held:
             await self._rebuild(session, held, history)
@@ -138,10 +143,16 @@ class Runtime:
             await self._restore(session, held, self._plan.restore, history)
             return
         state = await self._seeded(session, seed, history.task)
-        for call in history.calls:
+        for call, recorded in zip_longest(history.calls, history.outputs):
             entry = self._plan.tools.get(call.name)
-            if entry is not None and entry.wants_session:
-                await self._called(session, entry, call, {SESSION: state})
+            if entry is None:
+                output = results.problem(self._no_tool(call.name))
+            elif entry.wants_session:
+                output = await self._called(session, entry, call, {SESSION: state})
+            else:
+                continue
+            if recorded is not None and results.is_problem(output) != results.is_problem(recorded):
+                raise held.lost(_other_end(call, recorded, output))
         held.keep(state, last=history.last)
         self._log.info("session.rebuilt", session=session, calls=len(history.calls))
 
@@ -323,6 +334,15 @@ class Runtime:
             raise TaskMisfit(
                 f"the task does not fit {method.task_type.__name__} of {self._name}: {_faults(error)}"
             ) from error
+
+
+def _other_end(call: ToolCall, recorded: ToolOutput, output: ToolOutput) -> str:
+    """Why a session is lost of which a call, made again, went wrong or well as it had not before."""
+    before, now = (bytes(each.output)[:SHOWN].decode(errors="replace") for each in (recorded, output))
+    return (
+        f"made again, {call.name} ({call.call_id}) was answered with {now} in place of {before}; tools that do not end "
+        "alike each time need rebuild = 'snapshot'"
+    )
 
 
 def _branch() -> "asyncio.Task[Any] | None":

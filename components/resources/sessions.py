@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Self
 import msgspec
 
 from components.resources.errors import SessionLost
-from contracts.rollouts import SessionSnapshot, ToolCall
+from contracts.rollouts import SessionSnapshot, ToolCall, ToolOutput
 
 __all__ = ["FREE", "History", "Place", "Recover", "Session", "Sessions"]
 
@@ -29,6 +29,8 @@ class History(NamedTuple):
     """The session after the last of them, where the component takes snapshots."""
     last: str = ""
     """Key of the last of them that takes the session, or of the seed."""
+    outputs: Sequence[ToolOutput] = ()
+    """What the calls were answered with, each at its call's place; empty where the calls are not made again."""
 
 
 class Place(NamedTuple):

@@ -13,7 +13,7 @@ import msgspec
 from components.resources.base import Resources, ResourcesConfig
 from components.resources.runtime import History, Runtime
 from contracts.responses import Item, Response, function_call, function_call_output, output_message
-from contracts.rollouts import SessionSnapshot, ToolCall, Verdict, VerifyRequest
+from contracts.rollouts import SessionSnapshot, ToolCall, ToolOutput, Verdict, VerifyRequest
 
 _SESSION = "trial"
 
@@ -27,6 +27,7 @@ class Trial:
         self._runtime = Runtime(resources)
         self._seeded = False
         self._calls: list[ToolCall] = []
+        self._outputs: list[ToolOutput] = []
         self._snapshot: SessionSnapshot | None = None
         self._output: list[Item] = []
 
@@ -38,6 +39,7 @@ class Trial:
         answered = await self._runtime.call(_SESSION, call, recover=self._history)
         output: Any = msgspec.json.decode(answered.output)
         self._calls.append(call)
+        self._outputs.append(answered)
         self._snapshot = answered.snapshot or self._snapshot
         self._output.append(function_call(call.call_id, tool, said))
         self._output.append(function_call_output(call.call_id, output))
@@ -68,4 +70,4 @@ class Trial:
             self._seeded = True
 
     async def _history(self) -> History:
-        return History(self._task, self._calls, self._snapshot)
+        return History(self._task, self._calls, self._snapshot, outputs=self._outputs)

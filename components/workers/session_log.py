@@ -64,10 +64,12 @@ class SessionLog:
         calls = [_TOOL_CALL.decode(await self._bus.fetch_data(event)) for event in tools]
         on_it = [event for event, call in zip(tools, calls, strict=True) if self._runtime.takes_session(call)]
         applied = [seed, *on_it]
-        snapshot = None
         if self._runtime.takes_snapshots:
             snapshot = await self._last_snapshot([answers[event.replyto] for event in applied])
-        return History(task, calls, snapshot, applied[-1].callkey)
+            return History(task, calls, snapshot, last=applied[-1].callkey)
+        replies = [answers[event.replyto].event for event in tools]
+        outputs = [_TOOL_OUTPUT.decode(await self._bus.fetch_data(reply)) for reply in replies]
+        return History(task, calls, last=applied[-1].callkey, outputs=outputs)
 
     def ordered(self, request: Event, call: ToolCall | None) -> bool:
         """Whether a request, of a tool with this call, is one of those that are applied to its session in order."""

@@ -81,6 +81,30 @@ async def test_a_call_whose_answer_is_too_large_is_not_in_the_session(server: st
         await deployment.check(["r"])
 
 
+async def test_a_rollout_whose_session_is_not_as_it_was_when_its_calls_are_made_again_has_no_reward(
+    server: str, config: LogConfig
+) -> None:
+    """E9: what the tool needs went away with the session's worker."""
+
+    async def away(**_: object) -> str:
+        raise ConnectionError("no service")
+
+    log = config.model_copy(update={"ack_wait_s": 1.0})
+    async with Deployment(server, log, instances()) as deployment:
+        first = await deployment.start_one("stage", worker="first", fails_at=2.5)
+        await deployment.start("puppet")
+        await deployment.ask("r", {"plan": [["add", 1], ["add", 2]], "expected": 3})
+        async with asyncio.timeout(PATIENCE_S):
+            await first.failed.wait()
+        second = await deployment.start_one("stage", worker="second")
+        second.served._runtime._resources.add = away
+        failure = await deployment.failure("r")
+        assert failure.kind == "unavailable"
+        assert failure.message.startswith("the session of r is lost: made again, add (call) was answered with")
+        assert "ConnectionError: no service" in failure.message
+        await deployment.check(["r"])
+
+
 @pytest.mark.parametrize(("nested", "session"), [(False, "r"), (True, "r/m_1")])
 async def test_a_session_that_is_not_to_be_rebuilt_fails_its_rollout_which_is_told_whose_it_was(
     server: str, config: LogConfig, nested: bool, session: str

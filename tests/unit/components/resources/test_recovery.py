@@ -6,13 +6,16 @@ import pytest
 
 from components.resources import (
     History,
+    Resources,
     ResourcesConfig,
     Runtime,
+    tool,
 )
 from components.resources.errors import (
     SessionLost,
 )
 from components.resources.sessions import Place
+from components.resources.trial import Trial
 from tests.unit.components.resources.adder import (
     TASK,
     Adder,
@@ -29,6 +32,59 @@ async def test_a_session_is_rebuilt_from_its_seed_and_calls_malformed_ones_inclu
     calls = [add(1), call("add", "{"), call("nothing"), call("fail", '{"how": "value"}'), add(2)]
     await runtime.rebuild("r", History(TASK, calls))
     assert (await runtime.verify("r", request())).reward == 1.0
+
+
+class Service(Resources[ResourcesConfig]):
+    """A counter behind a service that may be away or slow."""
+
+    there, slow = True, False
+
+    def seed_session(self) -> list[int]:
+        return []
+
+    @tool
+    async def push(self, session: list[int]) -> str:
+        """Pushes."""
+        if not self.there:
+            raise ConnectionError("no service")
+        if self.slow:
+            await asyncio.Event().wait()
+        session.append(1)
+        return f"{len(session)} of {id(session)}"
+
+    def verify(self, session: list[int]) -> float:
+        return len(session)
+
+
+@pytest.mark.parametrize("trouble", [{"there": False}, {"slow": True}])
+@pytest.mark.parametrize("since", [True, False])
+async def test_a_session_is_lost_when_a_call_made_again_ends_otherwise_than_it_did(
+    trouble: dict[str, bool], since: bool
+) -> None:
+    """E9: a service that was away for a rebuild, or before it, must not end as a low reward."""
+    service = Service(ResourcesConfig(tool_deadline_s=0.05))
+    trial = Trial(service, {})
+    healthy = {"there": True, "slow": False}
+    vars(service).update(healthy if since else trouble)
+    await trial.call("push")
+    vars(service).update(trouble if since else healthy)
+    with pytest.raises(
+        SessionLost, match=r"the session of trial is lost: made again, push \(call_0\) was answered with"
+    ):
+        await trial.rebuild()
+
+
+@pytest.mark.parametrize("trouble", [{}, {"there": False}, {"slow": True}])
+async def test_a_session_is_rebuilt_when_each_call_made_again_ends_as_it_did(trouble: dict[str, bool]) -> None:
+    """Whatever the words: an output may name what differs each time."""
+    service = Service(ResourcesConfig(tool_deadline_s=0.05))
+    vars(service).update(trouble)
+    trial = Trial(service, {})
+    for _ in range(2):
+        await trial.call("push")
+    await trial.call("unknown")
+    await trial.rebuild()
+    assert (await trial.verify()).reward == (0 if trouble else 2)
 
 
 async def test_a_call_recovers_its_session_in_its_own_turn() -> None:
