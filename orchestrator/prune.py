@@ -1,8 +1,9 @@
 """Which runs may leave a log for good, and how do they?
 
-Only whole runs go, and only those of which nothing is open: no rollout is ever cut. Blobs to which no event refers any
-more go too, unless somebody serves the deployment: a process that writes remembers which blobs it has stored, and would
-refer to them. Called by `jetgym log prune`, and by `ageing`.
+Only whole runs go, and only those of which nothing is open: no rollout is ever cut. Blobs that no event needs go too,
+whatever left them: this pruning, one before it, or a writer that died before its event. They stay while somebody serves
+the deployment: a process that writes remembers which blobs it has stored, and would refer to them. Called by
+`jetgym log prune`, and by `ageing`.
 """
 
 from array import array
@@ -30,7 +31,7 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
     blobs: int
     blob_bytes: int
     blobs_left: int
-    """Blobs to which nothing refers, kept because somebody serves the deployment."""
+    """Blobs that no event needs, kept because somebody serves the deployment."""
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,10 +77,11 @@ async def is_served(bus: Bus) -> bool:
 
 
 async def prune(bus: Bus, runs: Collection[str], *, keep_blobs: bool = False) -> Pruned:
-    """Deletes runs, as `choose` chose them; raises `UsageError` if something of them is open, `BusError`.
+    """Deletes runs, as `choose` chose them, and what nothing needs; raises `UsageError` if they are open, `BusError`.
 
     Blobs stay with `keep_blobs`, or while somebody serves the deployment.
     """
+    stored = await stored_blobs(bus)  # before the events: what is stored from now on has its event later
     sorted_ = [await _sort(bus, partition, runs) for partition in range(bus.config.partitions)]
     if still_open := [rollout for found in sorted_ for rollout in found.open]:
         raise UsageError(f"rollout {still_open[0]} is open, so nothing was pruned: its run goes on again")
@@ -88,9 +90,7 @@ async def prune(bus: Bus, runs: Collection[str], *, keep_blobs: bool = False) ->
         if found.first_kept > 1:
             await cut_before(bus, partition, found.first_kept)
         await delete_events(bus, partition, found.single)
-    kept = set[str]().union(*(found.kept_blobs for found in sorted_))
-    unused = set[str]().union(*(found.doomed_blobs for found in sorted_)) - kept
-    blobs = _with_parts(await stored_blobs(bus), unused, kept)
+    blobs = _unneeded(stored, set[str]().union(*(found.kept_blobs for found in sorted_)))
     keep_blobs = keep_blobs or await is_served(bus)
     if not keep_blobs:
         await delete_pieces(bus, [seq for blob in blobs.values() for seq in blob.places])
@@ -104,11 +104,10 @@ async def prune(bus: Bus, runs: Collection[str], *, keep_blobs: bool = False) ->
     )
 
 
-def _with_parts(stored: dict[str, StoredBlob], unused: set[str], kept: set[str]) -> dict[str, StoredBlob]:
-    """Blobs to which no event refers any more, with their parts; what an event or another blob needs is not in it."""
-    gone = unused.union(*(blob.parts for ref, blob in stored.items() if ref in unused))
-    gone -= kept.union(*(blob.parts for ref, blob in stored.items() if ref not in unused))
-    return {ref: blob for ref, blob in stored.items() if ref in gone}
+def _unneeded(stored: dict[str, StoredBlob], kept: set[str]) -> dict[str, StoredBlob]:
+    """The blobs to which no event refers, but for the parts of those to which one does."""
+    needed = kept.union(*(blob.parts for ref, blob in stored.items() if ref in kept))
+    return {ref: blob for ref, blob in stored.items() if ref not in needed}
 
 
 class _Sorted:
@@ -122,7 +121,6 @@ class _Sorted:
         self.runs: list[int] = []
         self.open: set[str] = set()
         self.events = self.bytes = 0
-        self.doomed_blobs: set[str] = set()
         self.kept_blobs: set[str] = set()
 
 
@@ -140,7 +138,6 @@ async def _sort(bus: Bus, partition: int, runs: Collection[str]) -> _Sorted:
                 continue
             found.events += 1
             found.bytes += entry.size
-            found.doomed_blobs.update(entry.refs)
             heading = entry.heading
             if heading.form == "request" and heading.key == ROOT_CALL and entry.run:
                 found.open.add(heading.rollout)

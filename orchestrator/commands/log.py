@@ -112,7 +112,7 @@ def prune_runs(
     namespace: Namespace = None,
     as_json: Json = False,
 ) -> None:
-    """Deletes runs, for good, with the blobs that nothing else refers to.
+    """Deletes runs, for good, and all blobs that no event needs.
 
     Only runs of which nothing is open: no rollout is ever cut. A run that is
     pruned can be neither resumed nor rebuilt nor replayed from the log:
@@ -133,11 +133,15 @@ def prune_runs(
     if as_json:
         typer.echo(msgspec.json.encode(found).decode())
     elif found is not None:
-        blobs = f" and {counted(found.blobs, 'blob')} of {amount(found.blob_bytes)}" if found.blobs else ""
-        console.print(f"pruned {counted(found.events, 'event')} of {amount(found.bytes)}{blobs}")
+        blobs = f"{counted(found.blobs, 'blob')} of {amount(found.blob_bytes)}" if found.blobs else ""
+        events = f"{counted(found.events, 'event')} of {amount(found.bytes)}" if found.runs else ""
+        if not found.runs:
+            console.print("there is no finished run that fits")
+        if found.runs or found.blobs:
+            console.print(f"pruned {' and '.join(filter(None, (events, blobs)))}")
         if found.blobs_left:
             told = counted(found.blobs_left, "blob")
-            console.print(f"{told} that nothing refers to any more stay, since workers serve this log")
+            console.print(f"{told} that no event needs stay, since workers serve this log: prune again without them")
 
 
 def resize_log(
@@ -200,16 +204,13 @@ async def _prune(
         with working("reading the log"):
             there = (await usage(bus, largest=0)).runs
             runs = choose(there, choice, served=await is_served(bus))
-        if not yes and not _agreed(runs):
+        if runs and not yes and not _agreed(runs):
             return None
         with working("pruning"):
             return await prune(bus, [run.run for run in runs])
 
 
 def _agreed(runs: list[RunUsage]) -> bool:
-    if not runs:
-        console.print("there is no finished run that fits")
-        return False
     _show_runs(runs)
     if not sys.stdin.isatty():
         raise UsageError("this deletes them for good: say --yes where nobody can be asked")

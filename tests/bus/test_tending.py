@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import re
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import msgspec
 import pytest
 
 from bus import Bus, LogConfig
+from bus.catalog import entries
 from bus.errors import BlobLost
 from contracts.deployments import RunStarted
 from contracts.events import Event
@@ -211,13 +213,22 @@ async def test_runs_leave_a_log_while_it_is_used_as_soon_as_they_are_old(
     assert await rollouts(bus) == set()
 
 
-async def test_blobs_of_old_runs_stay_where_others_may_refer_to_them(bus: Bus) -> None:
+async def test_blobs_of_old_runs_stay_where_others_may_refer_to_them_until_a_deployment_starts(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await roll(bus, "one", 0, said=LARGE)
     await aged(bus, keep_blobs=True)
-    assert (await usage(bus)).blobs == 1
-    await roll(bus, "two", 0, said=LARGE)
-    await aged(bus)
+    monkeypatch.setattr("orchestrator.ageing.OFTEN", timedelta(milliseconds=20))
+    said: list[str] = []
+    keeping = asyncio.create_task(keep_young(bus, timedelta(milliseconds=200), said.append, collected=None))
+    await roll(bus, "two", 0, said=LARGE.replace(b"x", b"y"))
+    await until(lambda: len(said) == 1)
+    keeping.cancel()
+    assert await rollouts(bus) == set()
+    assert (await usage(bus)).blobs == 2
+    assert "pruned 2 blobs that nothing needs any more: " in await aged(bus)
     assert (await usage(bus)).blobs == 0
+    assert await aged(bus) == ""
 
 
 async def test_blobs_go_with_the_last_event_that_refers_to_them(bus: Bus) -> None:
@@ -277,6 +288,36 @@ async def test_blobs_stay_while_somebody_serves_the_log(bus: Bus) -> None:
     event = next(event for event in await everything(bus) if event.dataref)
     assert await bus.fetch_data(event) == LARGE
     await pool.close()
+
+
+async def test_blobs_that_no_event_needs_go_with_the_next_pruning_whatever_left_them(bus: Bus) -> None:
+    """One that had to leave them since the log was served, or was cut off, and a writer that died before its event."""
+    await roll(bus, "one", 0, said=LARGE)
+    pool = await models(bus)
+    assert (await prune(bus, ["one"])).blobs_left == 1
+    await pool.close()
+    await bus.store_blob(LARGE.replace(b"x", b"y"))
+    kept = b'{"text": "a", "image": "%b"}' % (b"A" * 100_000)
+    await roll(bus, "two", 0, said=kept, ends=False)
+    pruned = await prune(bus, [])
+    assert (pruned.events, pruned.blobs, pruned.blob_bytes, pruned.blobs_left) == (0, 2, 2 * len(LARGE), 0)
+    assert (await usage(bus)).blobs == 2
+    event = next(event for event in await everything(bus) if event.dataref)
+    assert await bus.fetch_data(event) == kept
+
+
+async def test_a_blob_whose_event_comes_while_a_log_is_pruned_stays(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def late(*arguments: Any) -> Any:
+        async with aclosing(entries(*arguments)) as found:
+            async for entry in found:
+                yield entry
+        await roll(bus, "two", 0, said=LARGE)
+
+    monkeypatch.setattr("orchestrator.prune.entries", late)
+    await roll(bus, "one", 0)
+    assert (await prune(bus, ["one"])).blobs == 0
+    event = next(event for event in await everything(bus) if event.dataref)
+    assert await bus.fetch_data(event) == LARGE
 
 
 async def test_a_pruning_that_was_cut_off_is_finished_by_the_next(bus: Bus) -> None:
