@@ -10,20 +10,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-_EXECUTE: Final = """
+_NOT_OUTLIVE: Final = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
+"""
+"""Asks the kernel for a signal at the parent's death, which outlasts the exec."""
+_AS_BATCH: Final = """
 try:
     if os.sched_getscheduler(0) == os.SCHED_OTHER:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 except OSError:
     pass
-os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Asks the kernel for a signal at the parent's death and for batch scheduling, which both outlast the exec, and becomes
-the command."""
+"""What `run_as_batch` does; it outlasts the exec, too."""
+_EXECUTE: Final = "os.execv(sys.argv[2], sys.argv[2:])"
+"""Becomes the command."""
 
 
 def run_as_batch() -> None:
@@ -39,11 +42,13 @@ def run_as_batch() -> None:
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def not_outliving(command: Sequence[str]) -> list[str]:
+def not_outliving(command: Sequence[str], *, as_batch: bool = False) -> list[str]:
     """The command so that it gets a SIGTERM when the thread that starts it ends: also when this process is killed.
 
-    It runs as batch, too (`run_as_batch`). On Linux only; elsewhere it is the command as it is.
+    With `as_batch` it is scheduled as by `run_as_batch`, and so is what it starts. On Linux only; elsewhere it is the
+    command as it is.
     """
     if sys.platform != "linux":
         return list(command)
-    return [sys.executable, "-I", "-S", "-c", _EXECUTE, str(os.getpid()), *command]
+    code = _NOT_OUTLIVE + (_AS_BATCH if as_batch else "") + _EXECUTE
+    return [sys.executable, "-I", "-S", "-c", code, str(os.getpid()), *command]

@@ -153,7 +153,7 @@ class EmbeddedServer:
             _check_free(port)
         command = [str(self._executable), "-c", _write_configuration(self.directory, self._config, port)]
         self._process = subprocess.Popen(  # noqa: ASYNC220, S603
-            not_outliving(command),
+            not_outliving(command, as_batch=True),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

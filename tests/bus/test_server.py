@@ -16,6 +16,7 @@ from bus import Bus, EmbeddedServer, LogConfig
 from bus.errors import LogMismatch, PortInUse, ServerNotStarted, ServerUnfit, StoreInUse
 from bus.server import find_binary
 from bus.topology import stream_info
+from tests.batch import needs_batch
 from tests.bus.events import PATIENCE_S, free_port, request, until
 
 STARTS_A_SERVER = """
@@ -79,7 +80,7 @@ async def test_a_store_that_is_open_elsewhere_is_waited_for_and_that_is_said(new
     assert said == [f"waiting for {directory}, which another nats-server has open (process {first.pid})"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no batch scheduling")
+@needs_batch
 async def test_a_server_lets_the_workers_beside_it_finish(new_directory: Callable[[], Path]) -> None:
     """Batch scheduling: what comes for it interrupts none of them. All its threads have it from their start."""
     server = await EmbeddedServer.start(new_directory(), LogConfig())
