@@ -1,13 +1,15 @@
-"""Does the worker's process take more memory than its pool may?
+"""How much memory does the worker's process take, and is it more than its pool may?
 
 Code that leaks takes it from everything else on the machine, until the kernel ends one process or another. So the frame
 asks here, and has the process finish what it holds and start anew. What one call wants at once, beyond any leak, is
-refused in that call. A bound that cannot be kept, or leaves no room to work, is told. It frees nothing.
+refused in that call. A bound that cannot be kept, or leaves no room to work, is told. It frees no objects.
 """
 
 import asyncio
+import ctypes
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +30,12 @@ def in_use() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def give_back() -> None:
+    """Gives the system what is free, where the C library can; else it stays in use until something takes its place."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 async def grown(limit: int) -> int:
