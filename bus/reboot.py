@@ -3,7 +3,8 @@
 A power cut takes what had not reached the disk, of each of the server's files another last part. So a pool's consumer
 may count requests as done whose replies, or ends, are not in the log any more: nobody would be given them again. Then
 the pools begin anew: all requests are delivered again, and what is answered is acknowledged without work. Called by
-`launch` for a server of its own, before workers start. It reads no event.
+`launch` for a server of its own, before workers start, and by `--resume` where the log has lost results in another way,
+as when it is an older copy of itself. It reads no event.
 """
 
 from pathlib import Path
@@ -23,6 +24,13 @@ async def begin_anew_after_reboot(bus: Bus, directory: Path) -> bool:
     """Whether the pools of a log, whose server's directory this is, begin anew: if `rebooted`. Raises `BusError`."""
     if not rebooted(directory):
         return False
+    begun = await begin_anew(bus)
+    (directory / _FILE).write_bytes(_boot())
+    return begun
+
+
+async def begin_anew(bus: Bus) -> bool:
+    """Has all requests delivered again; whether there are pools. Before workers start. Raises `BusError`."""
     found = [(number, slot) for number in range(bus.config.partitions) for slot in await slot_states(bus, number)]
     connection = bus._connection  # noqa: SLF001 - a part of the same package
     for number, slot in found:
@@ -35,7 +43,6 @@ async def begin_anew_after_reboot(bus: Bus, directory: Path) -> bool:
         )
         await connection.api(f"CONSUMER.DELETE.{anew.stream}.{anew.name}", None, dict[str, Any])
         await ensure_consumer(connection, anew)  # its slot is known to have been there
-    (directory / _FILE).write_bytes(_boot())
     return bool(found)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from bus import Bus
 from bus.errors import NoLog
 from bus.opening import open_log
+from bus.reboot import begin_anew
 from bus.run_folder import CONFIG, LOG, MATERIALIZED, run_id
 from orchestrator.asked import beginning, digest_of, is_of
 from orchestrator.changes import check_log
@@ -114,6 +115,9 @@ async def check_results(run: str, folder: Path, deployment: Deployment) -> None:
         if kept.damaged:
             told = f"{counted(kept.damaged, 'damaged line')}: it is written anew from the log"
             console.print(f"{kept.path} has {told}", markup=False, soft_wrap=True)
+    own = deployment.config.settings.server.url is None
+    if own and not deployment.rebooted and any(kept.lost for kept in found):
+        await begin_anew(deployment.bus)  # its pools may count as done what is lost, and no other start tells
 
 
 def keep_aside(kept: Kept, then: str) -> None:
