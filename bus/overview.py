@@ -1,18 +1,24 @@
 """What stands in the log and waits in the pools right now: numbers for an operator.
 
-Called by `jetgym status`, by audits, and before a run on workers that others keep. It asks the server for counts; of
-events it reads only the one that has waited longest in each pool.
+Called by `jetgym status`, by audits, and before a run on workers that others keep. It asks the server for counts, and
+workers that do not pull whether they are there; of events it reads only the one that has waited longest in each pool.
 """
 
+import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from bus.bus import Bus
+from bus.connection import NO_RESPONDERS, Message
 from bus.direct import first_from
+from bus.errors import Unreachable
 from bus.history import recorded_of
+from bus.pull import presence
+from bus.subjects import consumer_name
 from bus.topology import stream_info
 from contracts.events import Kind
 from contracts.ids import ROOT_CALL
@@ -22,6 +28,7 @@ T = TypeVar("T")
 _PAST_THE_END: Final = 1_000_000_000
 """An offset behind every subject: the server then counts them and lists none."""
 _KINDS: Final = ("agents", "models", "resources")
+_ANSWER_S: Final = 1.0
 
 
 class SlotState(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +62,7 @@ class PoolState(msgspec.Struct, frozen=True, kw_only=True):
     redelivered: int
     """Of these, the ones that an earlier worker did not finish."""
     served: frozenset[int]
-    """The slots from which some worker pulls, or holds requests."""
+    """The slots from which some worker pulls, or would if it had a place free."""
     finished: int = 0
     """Deliveries that workers are done with: given back or answered."""
     oldest_s: float | None = None
@@ -191,6 +198,7 @@ async def _pools(bus: Bus, instances: Iterable[tuple[Kind, str]]) -> list[tuple[
                 (partition, await _never_served(bus, partition, kind, instance))
                 for partition in range(bus.config.partitions)
             ]
+    served = await _served(bus, [place for slots in pools.values() for place in slots])
     return [
         (
             PoolState(
@@ -199,13 +207,37 @@ async def _pools(bus: Bus, instances: Iterable[tuple[Kind, str]]) -> list[tuple[
                 waiting=sum(slot.waiting for _, slot in slots),
                 held=sum(slot.held for _, slot in slots),
                 redelivered=sum(slot.redelivered for _, slot in slots),
-                served=frozenset(slot.slot for _, slot in slots if slot.pulls or slot.held),
+                served=frozenset(slot.slot for _, slot in slots if (kind, instance, slot.slot) in served),
                 finished=sum(slot.deliveries - slot.held for _, slot in slots),
             ),
             slots,
         )
         for (kind, instance), slots in sorted(pools.items())
     ]
+
+
+async def _served(bus: Bus, slots: _Slots) -> set[tuple[str, str, int]]:
+    """Those that some worker reads; the workers that hold something and do not pull are asked."""
+    pulled = [slot for _, slot in slots if slot.pulls]
+    held = [(partition, slot) for partition, slot in slots if slot.held and not slot.pulls]
+    there = await asyncio.gather(*(_is_there(bus, partition, slot) for partition, slot in held))
+    found = [*pulled, *(slot for (_, slot), is_there in zip(held, there, strict=True) if is_there)]
+    return {(slot.kind, slot.instance, slot.slot) for slot in found}
+
+
+async def _is_there(bus: Bus, partition: int, slot: SlotState) -> bool:
+    """Whether some worker reads this slot; one that does not answer at once may stand still, and is there."""
+    connection = bus._connection  # noqa: SLF001 - a part of the same package
+    subject = presence(bus.subjects.stream(partition), consumer_name(slot.kind, slot.instance, slot.slot))
+    answers: list[Message] = []
+
+    def on_answer(message: Message) -> bool:
+        answers.append(message)
+        return True
+
+    with suppress(Unreachable):
+        await connection.ask(subject, b"", on_answer, _ANSWER_S)
+    return not answers or answers[0].status != NO_RESPONDERS
 
 
 async def _never_served(bus: Bus, partition: int, kind: Kind, instance: str) -> SlotState:
