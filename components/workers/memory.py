@@ -2,11 +2,12 @@
 
 Code that leaks takes it from everything else on the machine, until the kernel ends one process or another. So the frame
 asks here, and has the process finish what it holds and start anew. What one call wants at once, beyond any leak, is
-refused in that call. A bound that cannot be kept, or leaves no room to work, is told. It frees no objects.
+refused in that call. A bound that cannot be kept, or leaves no room to work, is told. It frees garbage only.
 """
 
 import asyncio
 import ctypes
+import gc
 import resource
 import sys
 from contextlib import suppress
@@ -39,10 +40,14 @@ def give_back() -> None:
 
 
 async def grown(limit: int) -> int:
-    """Returns, once more than so many bytes are in use, how many."""
-    while (used := in_use()) <= limit:  # noqa: ASYNC110 - the system tells nobody
+    """Returns, once more than so many bytes are in use, how many. Garbage that waits to be searched for is none."""
+    while True:
+        if in_use() > limit:
+            gc.collect()
+            give_back()
+            if (used := in_use()) > limit:
+                return used
         await asyncio.sleep(_LOOK_S)
-    return used
 
 
 def refuse_beyond(limit: int) -> int:

@@ -1,10 +1,11 @@
 """What is told of a process that grew, and what it gives back."""
 
+import asyncio
 import platform
 
 import pytest
 
-from components.workers.memory import MB, SOON_S, give_back, growth, in_use
+from components.workers.memory import MB, SOON_S, give_back, grown, growth, in_use
 
 
 def test_a_bound_that_leaves_little_room_is_told() -> None:
@@ -28,4 +29,22 @@ def test_what_is_free_between_things_that_stay_is_given_back() -> None:
     large.clear()
     give_back()
     assert in_use() - before < 20 * MB
+    assert kept
+
+
+async def test_garbage_that_nobody_has_searched_for_is_no_reason_to_begin_anew() -> None:
+    class Ring:
+        def __init__(self) -> None:
+            self.itself, self.large = self, bytes([1]) * (20 * MB)
+
+    limit = in_use() + 100 * MB
+    growing = asyncio.create_task(grown(limit))
+    for _ in range(10):
+        Ring()
+    assert in_use() > limit
+    await asyncio.sleep(0)
+    assert not growing.done()
+    kept = [Ring() for _ in range(10)]
+    async with asyncio.timeout(20):
+        assert await growing > limit
     assert kept
