@@ -6,18 +6,15 @@ workers that do not pull whether they are there; of events it reads only the one
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from bus.bus import Bus
-from bus.connection import NO_RESPONDERS, Message
 from bus.direct import first_from
-from bus.errors import Unreachable
 from bus.history import recorded_of
-from bus.pull import presence
+from bus.presence import is_anyone_present
 from bus.subjects import consumer_name
 from bus.topology import stream_info
 from contracts.events import Kind
@@ -28,7 +25,6 @@ T = TypeVar("T")
 _PAST_THE_END: Final = 1_000_000_000
 """An offset behind every subject: the server then counts them and lists none."""
 _KINDS: Final = ("agents", "models", "resources")
-_ANSWER_S: Final = 1.0
 
 
 class SlotState(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +58,7 @@ class PoolState(msgspec.Struct, frozen=True, kw_only=True):
     redelivered: int
     """Of these, the ones that an earlier worker did not finish."""
     served: frozenset[int]
-    """The slots from which some worker pulls, or would if it had a place free."""
+    """The slots from which some worker pulls, or holds requests and is there."""
     finished: int = 0
     """Deliveries that workers are done with: given back or answered."""
     oldest_s: float | None = None
@@ -217,27 +213,17 @@ async def _pools(bus: Bus, instances: Iterable[tuple[Kind, str]]) -> list[tuple[
 
 
 async def _served(bus: Bus, slots: _Slots) -> set[tuple[str, str, int]]:
-    """Those that some worker reads; the workers that hold something and do not pull are asked."""
-    pulled = [slot for _, slot in slots if slot.pulls]
-    held = [(partition, slot) for partition, slot in slots if slot.held and not slot.pulls]
-    there = await asyncio.gather(*(_is_there(bus, partition, slot) for partition, slot in held))
-    found = [*pulled, *(slot for (_, slot), is_there in zip(held, there, strict=True) if is_there)]
-    return {(slot.kind, slot.instance, slot.slot) for slot in found}
+    """Those slots that some worker reads."""
+    found = await asyncio.gather(*(_is_served(bus, partition, slot) for partition, slot in slots))
+    return {(slot.kind, slot.instance, slot.slot) for (_, slot), served in zip(slots, found, strict=True) if served}
 
 
-async def _is_there(bus: Bus, partition: int, slot: SlotState) -> bool:
-    """Whether some worker reads this slot; one that does not answer at once may stand still, and is there."""
+async def _is_served(bus: Bus, partition: int, slot: SlotState) -> bool:
+    if slot.pulls or not slot.held:
+        return slot.pulls > 0
     connection = bus._connection  # noqa: SLF001 - a part of the same package
-    subject = presence(bus.subjects.stream(partition), consumer_name(slot.kind, slot.instance, slot.slot))
-    answers: list[Message] = []
-
-    def on_answer(message: Message) -> bool:
-        answers.append(message)
-        return True
-
-    with suppress(Unreachable):
-        await connection.ask(subject, b"", on_answer, _ANSWER_S)
-    return not answers or answers[0].status != NO_RESPONDERS
+    consumer = consumer_name(slot.kind, slot.instance, slot.slot)
+    return await is_anyone_present(connection, bus.subjects.stream(partition), consumer)
 
 
 async def _never_served(bus: Bus, partition: int, kind: Kind, instance: str) -> SlotState:

@@ -16,6 +16,7 @@ import structlog
 from bus.budget import Budget
 from bus.connection import NO_RESPONDERS, Connection, field_of, status_of
 from bus.errors import BusError
+from bus.presence import be_present
 from bus.pulse import Pulse
 from bus.topology import stream_info
 
@@ -72,15 +73,6 @@ async def ensure_consumer(connection: Connection, config: ConsumerConfig) -> Non
     await connection.api(f"CONSUMER.CREATE.{config.stream}.{config.name}.{config.filter}", body, dict[str, Any])
 
 
-def presence(stream: str, consumer: str) -> str:
-    """The subject under which those who read a consumer say that they are there. It is in no stream.
-
-    The server knows of a reader that pulls. Of one that has no place free it knows only what it holds; and that it
-    knows of one that died, too, until another one pulls.
-    """
-    return f"_PRESENT.{stream}.{consumer}"
-
-
 class Puller:
     """Pulls from one consumer while there is room for more."""
 
@@ -106,7 +98,7 @@ class Puller:
         self._loop = asyncio.get_running_loop()
         self._next = f"$JS.API.CONSUMER.MSG.NEXT.{config.stream}.{config.name}".encode()
         self._inbox = b""
-        self._sid = self._present = 0
+        self._sid = 0
         self._requests = 0
         self._asked = 0
         """Messages that were asked for and have not come."""
@@ -130,9 +122,7 @@ class Puller:
         inbox = self._connection.wire.new_inbox() + "."
         self._inbox = inbox.encode()
         self._sid = await self._connection.subscribe(inbox + "*", self._on_any)
-        self._present = await self._connection.subscribe(
-            presence(self._config.stream, self._config.name), self._on_asked
-        )
+        await be_present(self._connection, self._config.stream, self._config.name)
         self._connection.on_reconnect.append(self._restart)
         self._timer = self._loop.call_later(_HEARTBEAT_S, self._check)
         self._heard = self._loop.time()
@@ -147,7 +137,6 @@ class Puller:
                 task.cancel()
         if self._restart in self._connection.on_reconnect:
             self._connection.on_reconnect.remove(self._restart)
-            await self._connection.wire.unhandle(self._present)
             await self._connection.wire.unhandle(self._sid)
 
     def refill(self) -> None:
@@ -176,9 +165,6 @@ class Puller:
             b"%b%d" % (self._inbox, self._requests),
             b'{"batch":%d,"expires":%d,"idle_heartbeat":%d}' % (wanted, _EXPIRES_S * _NS, _HEARTBEAT_S * _NS),
         )
-
-    def _on_asked(self, _subject: bytes, reply: bytes, _data: bytes, _headers: bytes | None) -> None:
-        self._connection.send(reply, b"", b"")
 
     def _on_any(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         self._pulse.beat()

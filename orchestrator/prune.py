@@ -72,8 +72,8 @@ def _last(run: RunUsage) -> datetime:
 
 
 async def is_served(bus: Bus) -> bool:
-    """Whether some worker takes part in the deployment; raises `BusError`."""
-    return any(pool.served for pool in await pool_states(bus))
+    """Whether some worker takes part in the deployment, or may again go on with what it held; raises `BusError`."""
+    return any(pool.served or pool.held for pool in await pool_states(bus))
 
 
 async def prune(bus: Bus, runs: Collection[str], *, keep_blobs: bool = False) -> Pruned:

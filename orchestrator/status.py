@@ -40,7 +40,7 @@ class PoolStatus(msgspec.Struct, frozen=True, kw_only=True):
     workers: int | None
     """Processes of this deployment's supervisor; None where only the server knows."""
     served: bool
-    """Whether some worker asks for requests, or holds some."""
+    """Whether some worker asks for requests, or holds some and is there."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
