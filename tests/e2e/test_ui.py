@@ -205,8 +205,9 @@ def test_everything_can_be_done_with_the_keyboard(page: Any, url: str) -> None:
         for key in keys:
             page.keyboard.press(key)
         page.wait_for_url("**/r1-00002-00/diff?*with=r1-0000*")
+        page.locator(".rollout-head").get_by_text("Task 2").wait_for()  # the address changes before the page does
         page.keyboard.press("Escape")
-        page.locator(".row.at").wait_for()
+        page.locator(".row.at[data-rollout='r1-00002-00']").wait_for()
 
 
 def test_a_url_leads_to_the_same_place_again(page: Any, url: str) -> None:
