@@ -130,8 +130,8 @@ class Connection:
         finally:
             del self._asking[token]
 
-    async def request(self, subject: str, payload: bytes, timeout_s: float = _REQUEST_S) -> Message:
-        """One question, one answer; raises `Unreachable` when none comes or nobody is there to answer."""
+    async def ask_once(self, subject: str, payload: bytes, timeout_s: float = _REQUEST_S) -> Message:
+        """One question, one answer, which may be the server's that nobody is there to answer; raises as `ask`."""
         answers: list[Message] = []
 
         def on_answer(message: Message) -> bool:
@@ -139,9 +139,14 @@ class Connection:
             return True
 
         await self.ask(subject, payload, on_answer, timeout_s)
-        if answers[0].status == NO_RESPONDERS:
-            raise Unreachable(f"nobody answers {subject} at {self.url}: does the log exist?")
         return answers[0]
+
+    async def request(self, subject: str, payload: bytes, timeout_s: float = _REQUEST_S) -> Message:
+        """One question, one answer; raises `Unreachable` when none comes or nobody is there to answer."""
+        answer = await self.ask_once(subject, payload, timeout_s)
+        if answer.status == NO_RESPONDERS:
+            raise Unreachable(f"nobody answers {subject} at {self.url}: does the log exist?")
+        return answer
 
     async def api(self, verb: str, body: Any, answer: type[T], *, patience_s: float = _PATIENCE_S) -> T:
         """Asks JetStream; repeats while the server is away for at most `patience_s`; raises `ApiRefused`."""

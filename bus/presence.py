@@ -7,7 +7,7 @@ the server says so at once. Called by `pull` and `overview`.
 
 from typing import Final
 
-from bus.connection import NO_RESPONDERS, Connection, Message
+from bus.connection import NO_RESPONDERS, Connection
 from bus.errors import Unreachable
 
 _ANSWER_S: Final = 1.0
@@ -25,17 +25,11 @@ async def be_present(connection: Connection, stream: str, consumer: str) -> None
 
 async def is_anyone_present(connection: Connection, stream: str, consumer: str) -> bool:
     """Whether somebody is connected who reads it. Who is too busy to answer in time is there as well."""
-    answers: list[Message] = []
-
-    def on_answer(message: Message) -> bool:
-        answers.append(message)
-        return True
-
     try:
-        await connection.ask(_subject(stream, consumer), b"", on_answer, _ANSWER_S)
+        answer = await connection.ask_once(_subject(stream, consumer), b"", _ANSWER_S)
     except Unreachable:
         return True
-    return answers[0].status != NO_RESPONDERS
+    return answer.status != NO_RESPONDERS
 
 
 def _subject(stream: str, consumer: str) -> str:
