@@ -30,11 +30,14 @@ def speak(agents: Agents, said: Callable[[RolloutRequest], Said], *, flawed: int
 
     async def behave(event: Event, request: RolloutRequest) -> None:
         calls = said(request)
-        for place in range(len(calls)):
-            await model_call(agents.bus, event.rolloutid, f"m_{place}", calls, place)
+        items = [item(name) for name, _ in calls]
+        for place, (_, captured) in enumerate(calls):
+            await model_call(
+                agents.bus, event.rolloutid, f"m_{place}", ["q", *items[:place]], [items[place]], captured=captured
+            )
         response = {"id": "r", "object": "response", "created_at": 0, "model": "m", "status": "completed"}
         result = RolloutResult(
-            response=msgspec.Raw(msgspec.json.encode({**response, "output": [item(name) for name, _ in calls]})),
+            response=msgspec.Raw(msgspec.json.encode({**response, "output": items})),
             reward=float(request.rollout_index),
             stats=RolloutStats(
                 usage=Usage(output_tokens=3),
@@ -52,12 +55,12 @@ def item(name: str) -> dict[str, Any]:
     return {"type": "message", "role": "assistant", "id": name, "status": "completed", "content": []}
 
 
-async def model_call(bus: Bus, rollout: str, key: str, said: Said, number: int) -> None:
-    items = [item(name) for name, _ in said]
+async def model_call(bus: Bus, rollout: str, key: str, asked: list[Any], said: list[Any], *, captured: Capture) -> None:
+    """Puts a call into the log: the items of its request, those of its reply, and its tokens."""
     requested = bus.event(
         "model.requested",
         bus.subjects.request("models", "policy", 1, rollout, key),
-        msgspec.json.encode({"request": {"input": ["q", *items[:number]]}}),
+        msgspec.json.encode({"request": {"input": asked}}),
         rolloutid=rollout,
         callkey=key,
         replyto=bus.subjects.reply("agent", rollout, key),
@@ -66,9 +69,9 @@ async def model_call(bus: Bus, rollout: str, key: str, said: Said, number: int) 
     replied = bus.event(
         "model.replied",
         requested.replyto,
-        msgspec.json.encode({"output": [items[number]]}),
+        msgspec.json.encode({"output": said}),
         rolloutid=rollout,
         callkey=key,
-        capture=msgspec.Raw(msgspec.json.encode(said[number][1])),
+        capture=msgspec.Raw(msgspec.json.encode(captured)),
     )
     await bus.publish(replied)

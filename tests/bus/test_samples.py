@@ -27,6 +27,7 @@ from replay.exports.samples import sample_lines
 from replay.file_source import FileSource, export_lines
 from replay.log_source import LogSource
 from replay.source import load, with_captures
+from tests.bus.speaking import model_call
 from tests.unit.contracts.conversations import capture
 
 ROLLOUT = "run-00000-00"
@@ -52,24 +53,7 @@ async def converse(bus: Bus, rollout: str = ROLLOUT, *, prompt: int = MANY, flaw
     if flaw:
         long = short = Capture(flaw=flaw)
     for key, items, said in (("m_0", ["q"], long), ("m_1", ["q", "a", "t"], short)):
-        requested = bus.event(
-            "model.requested",
-            bus.subjects.request("models", "policy", 1, rollout, key),
-            msgspec.json.encode({"request": {"input": items}}),
-            rolloutid=rollout,
-            callkey=key,
-            replyto=bus.subjects.reply("agent", rollout, key),
-        )
-        await bus.publish(requested)
-        replied = bus.event(
-            "model.replied",
-            requested.replyto,
-            msgspec.json.encode({"output": ["a"]}),
-            rolloutid=rollout,
-            callkey=key,
-            capture=msgspec.Raw(msgspec.json.encode(said)),
-        )
-        await bus.publish(replied)
+        await model_call(bus, rollout, key, items, ["a"], captured=said)
 
 
 async def test_captures_are_read_from_a_log_and_from_files_written_from_it(bus: Bus, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from components.durable import Call
 from components.loading import digest
 from contracts.codec import decode, encode
 from contracts.events import CallError, Recorded
-from contracts.responses import Response, ResponseCreateParams, function_call, output_message
+from contracts.responses import Response, ResponseCreateParams, function_call, output_message, user_message
 from contracts.rollouts import RolloutResult, Verdict
 from contracts.tasks import Task
 from replay.facts import Facts
@@ -60,6 +60,27 @@ class Clumsy(Agent[AgentConfig]):
     async def responses(self, request: ResponseCreateParams) -> Response:
         reply = await self.model.responses(request)
         raise ValueError(f"{len(reply.output)} items are not what was expected")
+
+
+class Dicing(Agent[AgentConfig]):
+    """Asks with a number of its own, and with the time, in each of three turns."""
+
+    async def responses(self, request: ResponseCreateParams) -> Response:
+        for _ in range(3):
+            text = f"{self.random().random()} {self.uuid()} {self.now()}"
+            reply = await self.model.responses(request.model_copy(update={"input": [user_message(text)]}))
+        return reply
+
+
+class Saving(Agent[AgentConfig]):
+    """Takes one generator at its start and asks with a number of it in each of three turns."""
+
+    async def responses(self, request: ResponseCreateParams) -> Response:
+        dice = self.random()
+        for _ in range(3):
+            asked = request.model_copy(update={"input": [user_message(str(dice.random()))]})
+            reply = await self.model.responses(asked)
+        return reply
 
 
 def calculator(call: Call) -> bytes | CallError:

@@ -13,7 +13,7 @@ from components.agents.simple_agent.app import SimpleAgent
 from components.durable import Call
 from contracts.codec import encode
 from contracts.events import CallError, Recorded
-from contracts.responses import Response, ResponseCreateParams, output_message, user_message
+from contracts.responses import output_message
 from contracts.rollouts import RolloutResult
 from replay.bulk import Bulk
 from replay.commands.whatif import draw_whatif
@@ -35,35 +35,15 @@ from tests.unit.replay.examples import (
     CALC,
     CALCULATOR,
     Delegating,
+    Dicing,
     Patient,
+    Saving,
     calculator,
     recorded_run,
     task,
     trajectory_of,
 )
 from tests.unit.replay.recorder import SUBJECTS, Recorder, model_reply
-
-
-class Dicing(Agent[AgentConfig]):
-    """Asks with a number of its own, and with the time, in each of three turns."""
-
-    async def responses(self, request: ResponseCreateParams) -> Response:
-        for _ in range(3):
-            text = f"{self.random().random()} {self.uuid()} {self.now()}"
-            reply = await self.model.responses(request.model_copy(update={"input": [user_message(text)]}))
-        return reply
-
-
-class Saving(Agent[AgentConfig]):
-    """Takes one generator at its start and asks with a number of it in each of three turns."""
-
-    async def responses(self, request: ResponseCreateParams) -> Response:
-        dice = self.random()
-        for _ in range(3):
-            asked = request.model_copy(update={"input": [user_message(str(dice.random()))]})
-            reply = await self.model.responses(asked)
-        return reply
-
 
 CONFIG = AgentConfig(model="policy", resources="calc_env")
 AGENTS: dict[str, tuple[type[Agent], AgentConfig]] = {

@@ -19,9 +19,7 @@ def finished(main: Main) -> str:
 
 def begun(main: Main) -> Execution[str]:
     """An execution at its first wait."""
-    execution = World.execution_of(main)
-    execution.start()
-    return execution
+    return started(main)[0]
 
 
 def ended(main: Main) -> Execution[str]:
